@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     app::Policy,
-    image::{Digest, Tag},
-    ports::{Clock, ImageLabels, Platform, Resolved},
+    image::{Digest, ImageLabels, Tag},
+    ports::{Clock, Platform, Resolved},
     request::{Refusal, RefusalKind},
     service::{Authorized, Deployer},
     text::hex,

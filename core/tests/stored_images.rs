@@ -75,6 +75,10 @@ impl StoredImages for Storing {
         Some(1)
     }
 
+    async fn has(&self, _: &ImageRef) -> Result<bool> {
+        Ok(false)
+    }
+
     async fn discard(&self, _: &App, images: &[ImageRef]) -> Result<()> {
         self.dropped.lock().unwrap().extend(images.iter().filter_map(ImageRef::digest).cloned());
         Ok(())

@@ -336,6 +336,10 @@ impl StoredImages for DockerMachine {
         self.versions
     }
 
+    async fn has(&self, image: &ImageRef) -> Result<bool> {
+        bounded(async { Ok(pulls::find(&self.engine, &image.to_string()).await?.is_some()) }).await
+    }
+
     async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {
         bounded(async { Ok(images::discard(&self.engine, app, images).await?) }).await
     }

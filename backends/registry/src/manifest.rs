@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 use rollhook_core::{
-    image::Digest,
-    ports::{ImageLabels, Platform},
+    image::{Digest, ImageLabels},
+    ports::Platform,
     text::json_values,
 };
 use serde::{Deserialize, de::IgnoredAny};

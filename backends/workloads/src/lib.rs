@@ -231,6 +231,10 @@ impl RolloutDriver for Workloads {
         split(&before.settings).1 == split(&after.settings).1
     }
 
+    fn fetches_images(&self) -> bool {
+        self.inner.fetches_images()
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         // The later workloads are brought to the deploy while it is observed.
         !matches!(Parts::of(target), Ok(None)) || self.inner.observes_with_variables(target)

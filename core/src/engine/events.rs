@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     polling::{Detected, Finding},
+    resolving::{NotResolved, ResolveSpec},
     verifying::{Answer, Round, RoundOf},
 };
 use crate::{
@@ -11,8 +12,8 @@ use crate::{
     deploy::{Commit, Deploy, Evidence, Revision},
     ledger::{AppState, Record, release_turns::OtherTurn},
     ports::{
-        Applied, BuildSpec, BuildState, DeployId, Observation, ReleaseRun, ReleaseSpec, ReleaseState, RolloutFailure,
-        RolloutSpec, RunKind, Started,
+        Applied, BuildSpec, BuildState, DeployId, Observation, ReleaseRun, ReleaseSpec, ReleaseState, Resolved,
+        RolloutFailure, RolloutSpec, RunKind, Started,
     },
     source::GitSource,
     time::Timestamp,
@@ -81,6 +82,10 @@ pub enum Event {
     HeadRead(Option<Commit>, u64),
     /// The outcome of deciding on the branch's head; and a random number.
     Detected(Detected, u64),
+    /// The registry is asked for the image of this revision.
+    ResolveStarted(Revision),
+    /// The registry answered, or did not.
+    Resolved(Revision, Result<Resolved, NotResolved>),
     /// The awaited time has come.
     Woke,
 }
@@ -129,6 +134,9 @@ pub enum Effect {
     CancelBuild(DeployId),
     /// Measure checks: [`Event::MeasureStarted`] at once, and at a wait after the last answer came [`Event::Measured`].
     Measure(Box<Round>),
+    /// Ask the registry for the digest of an image: [`Event::ResolveStarted`] at once, and at a wait after the answer came
+    /// [`Event::Resolved`].
+    Resolve(Box<ResolveSpec>),
     /// Read the head of a branch: [`Event::HeadReadStarted`] at once, and at the first wait after the answer came
     /// [`Event::HeadRead`], or [`Event::HeadReadPostponed`] if the reader had no room.
     ReadHead(Box<GitSource>),

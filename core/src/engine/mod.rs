@@ -15,6 +15,7 @@ pub mod judge;
 pub mod polling;
 pub mod release;
 mod release_turns;
+pub mod resolving;
 pub mod retry;
 pub mod rollout;
 mod rounds;
@@ -32,6 +33,7 @@ use build_queue::{BuildQueue, BuildStep};
 use by_hand::ByHandProgress;
 use polling::{Detected, Polling};
 use release::ReleaseProgress;
+use resolving::ResolveProgress;
 use rollout::{FailureReport, RolloutOutcome, RolloutProgress, Terms, UNREACHABLE_MAX};
 use spec::spec;
 use verifying::{RoundOf, VerifyProgress, VerifyStep};
@@ -80,6 +82,8 @@ pub struct State {
     has_verifier: bool,
     /// Whether this process's platform runs the commands of checks.
     has_runner: bool,
+    has_registry: bool,
+    resolve: ResolveProgress,
 }
 
 impl State {
@@ -102,6 +106,8 @@ impl State {
             has_builder: true,
             has_verifier: true,
             has_runner: true,
+            has_registry: true,
+            resolve: ResolveProgress::default(),
         }
     }
 
@@ -123,6 +129,12 @@ impl State {
         Self { has_runner: false, ..self }
     }
 
+    /// Returns the state of a driver that asks no registries: images are found by their tags.
+    #[must_use]
+    pub fn without_registry(self) -> Self {
+        Self { has_registry: false, ..self }
+    }
+
     /// Returns the state with a lower bound for the interval of polling, whatever the apps' policies are.
     #[must_use]
     pub fn polling_at_least(mut self, interval: std::time::Duration) -> Self {
@@ -139,6 +151,7 @@ impl State {
         self.turns_read_at = self.turns_read_at.reset(was, is);
         self.build_queue.clock_set(was, is);
         self.verify.clock_set(was, is);
+        self.resolve.clock_set(was, is);
         self.poll.clock_set(was, is);
     }
 
@@ -166,6 +179,11 @@ impl State {
         self.verify.under_way()
     }
 
+    /// The deploy whose image's registry is being asked; the answer for any other is to be dropped.
+    pub fn resolving(&self) -> Option<Revision> {
+        self.resolve.under_way()
+    }
+
     /// The awaited build; a hint of the builder is [`Event::BuildChanged`].
     pub fn building(&self) -> Option<DeployId> {
         self.build_queue.building().map(|revision| DeployId { app: self.app_state.app.uid, revision })
@@ -178,6 +196,7 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
     let effect = verifying::interleaved(&state, effect, now);
     let effect = watching::interleaved(&state, effect, now);
+    let effect = resolving::interleaved(&mut state, effect, now);
     let effect = interleave::release(&state, effect, now);
     let effect = interleave::by_hand(&state, effect, now);
     let effect = if state.has_builder {
@@ -260,6 +279,8 @@ fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
         Event::BuildCancelled(answer) => state.build_queue.cancelled(answer, now),
         Event::BuildChanged => state.build_queue.changed(now),
         Event::MeasureStarted => {}
+        Event::ResolveStarted(revision) => resolving::started(state, revision),
+        Event::Resolved(revision, answer) => return resolving::answered(state, revision, answer, now),
         Event::Measured(of, answers) => return verifying::measured(state, of, answers, now),
         Event::HeadReadStarted => state.poll.read_started(),
         Event::HeadReadPostponed => state.poll.postpone(&state.app_state, now),
@@ -391,7 +412,7 @@ fn reachable_again(state: &State, deploy: &Deploy, now: Timestamp) -> Option<Eff
 }
 
 fn next(state: &mut State, now: Timestamp) -> Effect {
-    let highest = state.app_state.unfinished.iter().rfind(|deploy| deploy.is_ready()).map(|deploy| (**deploy).clone());
+    let highest = state.app_state.unfinished.iter().rfind(|deploy| deploy.may_begin()).map(|deploy| (**deploy).clone());
     let rolling = rolling(&state.app_state);
     if let Some(releasing) = state.app_state.releasing().cloned() {
         return commands::releasing_next(state, &releasing, now);
@@ -426,7 +447,7 @@ fn outdated(app_state: &AppState, rolling: Option<&Deploy>) -> Option<Vec<Deploy
 /// Starts a newer rollout in place of one that has stalled, or of any if the newer one is a rollback. One that only waits for
 /// old instances to end succeeds first.
 fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect> {
-    let highest = state.app_state.unfinished.iter().rfind(|deploy| deploy.is_ready())?;
+    let highest = state.app_state.unfinished.iter().rfind(|deploy| deploy.may_begin())?;
     if highest.revision <= rolling.revision {
         return None;
     }
@@ -511,7 +532,7 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
         }
         (RolloutOutcome::Settled { digest, note }, None) => match verifying::begun(state, &deploy, now) {
             Some(begun) if begun.verification.as_ref().is_some_and(|begun| begun.skipped.is_none()) => {
-                let begun = Deploy { digest: digest.or_else(|| deploy.digest.clone()), ..begun };
+                let begun = Deploy { digest: deploy.digest_beside(digest), ..begun };
                 record(state, vec![begun.moved(deploy.state.clone())], Vec::new())
             }
             begun => succeed(state, &begun.unwrap_or(deploy), digest, note),
@@ -529,7 +550,7 @@ fn watch(state: &State, deploy: &Deploy, spec: RolloutSpec, at: Timestamp, now: 
 
 fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<String>) -> Effect {
     // What the release command ran with is what was rolled out, also where the driver observes no digest.
-    let digest = digest.or_else(|| deploy.digest.clone().filter(|_| deploy.release.is_some()));
+    let digest = deploy.digest_beside(digest);
     let stays_stopped = state.app_state.stopped.as_ref().filter(|_| deploy.scale.is_keep()).map(|stopped| {
         let Stopped { since, by, .. } = stopped;
         format!("not started, as the app was stopped by revision {since} of {by}")

@@ -98,7 +98,7 @@ impl ReleaseProgress {
             return ReleaseStep::At(self.calls.call_at);
         }
         if !has_begun {
-            let Some(image) = deploy.image.clone() else { return ReleaseStep::Load };
+            let Some(image) = deploy.wanted_image() else { return ReleaseStep::Load };
             let target = app_state.app.target.clone();
             let configuration = spec::configuration(app_state, deploy);
             let spec = ReleaseSpec { configuration, ..ReleaseSpec::new(run, target, image, command.to_vec()) };
@@ -280,7 +280,7 @@ fn with_outage(deploy: &Deploy, since: Timestamp, command: &[String], outage: Ou
 }
 
 fn done(deploy: &Deploy, digest: Option<Digest>) -> Deploy {
-    Deploy { release: Some(ReleaseMark::Done), digest: digest.or_else(|| deploy.digest.clone()), ..deploy.clone() }
+    Deploy { release: Some(ReleaseMark::Done), digest: deploy.digest_beside(digest), ..deploy.clone() }
 }
 
 fn failed(deploy: &Deploy, failure: ReleaseFailure) -> Deploy {

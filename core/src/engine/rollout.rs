@@ -89,7 +89,7 @@ impl<'a> Terms<'a> {
 
 /// Returns whether a deploy newer than this one is ready to roll out.
 pub(super) fn is_followed(app_state: &AppState, revision: Revision) -> bool {
-    app_state.unfinished.iter().any(|other| other.is_ready() && other.revision > revision)
+    app_state.unfinished.iter().any(|other| other.may_begin() && other.revision > revision)
 }
 
 /// A driver's observations of one rollout. A restart may lose them: a new driver observes anew.

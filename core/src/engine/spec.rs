@@ -41,8 +41,7 @@ pub fn may_drift(deploy: &Deploy) -> bool {
 
 /// Returns the specification of a deploy's rollout; `None` as long as it has no image.
 pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
-    // What is rolled out is what the release command ran with.
-    let image = if deploy.release.is_some() { deploy.pinned_image() } else { deploy.image.clone() }?;
+    let image = deploy.wanted_image()?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
         Some(Origin::Same(revision)) if deploy.trigger == Trigger::Config => {

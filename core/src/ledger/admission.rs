@@ -2,7 +2,7 @@
 
 use super::NewDeploy;
 use crate::{
-    app::{App, Hold, HoldPolicy, Source},
+    app::{App, Hold, HoldPolicy, Resolve, Source},
     deploy::{Commit, Origin, Trigger},
     image::ImageRef,
     request::{Cause, DeployRequest, Field, Refusal},
@@ -58,6 +58,21 @@ pub fn promotion(
     }
     held(app, Some(&image), commit.as_ref(), cause)?;
     Ok(NewDeploy { image: Some(image), commit, from: Some(from), ..NewDeploy::new(cause) })
+}
+
+/// Returns whether the image of a deploy is looked up at its registry before anything begins: one that somebody names, if the
+/// app's policy does not say otherwise. What ran before, and what was built for the app, is known.
+pub fn is_to_be_resolved(app: &App, deploy: &NewDeploy) -> bool {
+    let is_named = match deploy.trigger {
+        Trigger::Webhook | Trigger::Manual | Trigger::Promotion => true,
+        Trigger::Rollback | Trigger::Git | Trigger::Config => false,
+    };
+    let is_known = match &deploy.from {
+        Some(Origin::Revision(_) | Origin::Same(_) | Origin::Built(_)) => true,
+        Some(Origin::Promoted { .. }) | None => deploy.adopted,
+    };
+    let is_looked_up = app.source == Source::Image && app.policy.resolve != Resolve::Off;
+    is_looked_up && is_named && !is_known && deploy.image.is_some()
 }
 
 fn posted_image(app: &App, request: &DeployRequest, cause: &Cause) -> Result<ImageRef, Refusal> {

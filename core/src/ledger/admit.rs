@@ -6,7 +6,7 @@ use super::{Change, HOLDS_MAX, KeyLookup, KeyUse, KeyWrite, Revoked};
 use crate::{
     app::Hold,
     configuration::ConfigurationId,
-    deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, Scale, Sequence, State, Trigger},
+    deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Resolution, Revision, Scale, Sequence, State, Trigger},
     image::ImageRef,
     lock::{LockRule, Locked},
     replica::ReplicaId,
@@ -45,6 +45,8 @@ pub struct NewDeploy {
     pub configuration: Option<Brought>,
     /// The new [`Deploy::unreleased`].
     pub unreleased: bool,
+    /// Whether the image is resolved at its registry before anything begins.
+    pub resolves: bool,
     /// The new [`Deploy::trace`].
     pub trace: Option<TraceParent>,
 }
@@ -201,7 +203,8 @@ impl Change {
             self.state.lease = admission.driver;
         }
         self.admitted.push(revision);
-        let entry = Deploy { kept_until, ..admission.deploy.entry(admission.id, revision, now) };
+        let deploy = NewDeploy { resolves: admission.deploy.resolves && overtaken.is_none(), ..admission.deploy };
+        let entry = Deploy { kept_until, ..deploy.entry(admission.id, revision, now) };
         self.put(match overtaken {
             Some(newer) => entry.moved(newer.supersedes()),
             None => entry,
@@ -274,6 +277,7 @@ impl NewDeploy {
             scale: Scale::Keep,
             configuration: None,
             unreleased: false,
+            resolves: false,
             trace,
         }
     }
@@ -300,6 +304,7 @@ impl NewDeploy {
             release: None,
             unreleased: self.unreleased,
             verification: None,
+            resolution: self.resolves.then(|| Box::new(Resolution::Pending)),
             digest: None,
             step: 0,
             created_at: now,

@@ -178,9 +178,9 @@ impl AppState {
     }
 
     /// Returns the revision that took the place of this one, so that it must not roll out any more: the one on the
-    /// cluster, or else the highest that is ready, if that is newer.
+    /// cluster, or else the highest that may begin, if that is newer.
     pub fn overtaken_by(&self, revision: Revision) -> Option<Revision> {
-        let ready = self.unfinished.iter().rfind(|deploy| deploy.image.is_some());
+        let ready = self.unfinished.iter().rfind(|deploy| deploy.may_begin());
         let newer = |deploy: &Arc<Deploy>| Some(deploy.revision).filter(|other| *other > revision);
         self.on_cluster().and_then(newer).or_else(|| ready.and_then(newer))
     }

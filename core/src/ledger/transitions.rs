@@ -6,7 +6,11 @@ use crate::deploy::Status::{
 
 /// Each status that is not final, the statuses that may follow, and what the deploy waits for in it.
 pub const TRANSITIONS: [(Status, &[Status], &str); 5] = [
-    (Queued, &[Building, Releasing, RollingOut, Superseded, Cancelled], "its turn"),
+    (
+        Queued,
+        &[Building, Releasing, RollingOut, Failed, Superseded, Cancelled],
+        "the digest of its image, and its turn",
+    ),
     (Building, &[Releasing, RollingOut, Failed, Superseded, Cancelled], "the end of its build, and then its turn"),
     (Releasing, &[RollingOut, Failed, Superseded, Cancelled], "the end of its release command"),
     (RollingOut, &[Verifying, Succeeded, Failed, Superseded, Cancelled], "its instances, until they have settled"),
@@ -20,7 +24,7 @@ pub const TRANSITIONS: [(Status, &[Status], &str); 5] = [
 /// Returns whether a deploy of status `from` may have status `to` next. A deploy under way may also be changed within its
 /// status, as when an outage begins.
 pub fn is_allowed(from: Status, to: Status) -> bool {
-    let stays = from == to && matches!(from, Building | Releasing | RollingOut | Verifying);
+    let stays = from == to && matches!(from, Queued | Building | Releasing | RollingOut | Verifying);
     stays || TRANSITIONS.iter().any(|(status, next, _)| *status == from && next.contains(&to))
 }
 

@@ -248,6 +248,19 @@ pub enum HoldPolicy {
     All,
 }
 
+/// Whether the tag of an image becomes a digest before its rollout, as the registry says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resolve {
+    /// As far as the registry answers; else the platform finds the image by its tag.
+    #[default]
+    Auto,
+    /// A deploy fails whose image's digest cannot be found out.
+    Require,
+    /// The registry is not asked.
+    Off,
+}
+
 /// An app's settings by its owner; every field has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -303,6 +316,10 @@ pub struct Policy {
     /// The address at which people reach the app; `None`: it has none, or it is not known.
     // Written even if it is `None`: see `poll`.
     pub url: Option<AppUrl>,
+    /// Whether the registry is asked for the image's digest before a rollout.
+    // Written even if it is the default: see `poll`.
+    #[serde(default)]
+    pub resolve: Resolve,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
     /// The number of the newest deploys that stay in the history; those that a rollback may need stay as well.
@@ -371,6 +388,7 @@ impl Default for Policy {
             watch_for: Duration::ZERO,
             release_on_config: release_on_config_by_default(),
             url: None,
+            resolve: Resolve::Auto,
             repositories: Repositories::default(),
             keep: keep_by_default(),
             poll: None,

@@ -1,6 +1,7 @@
 //! History entries and the states that they go through.
 
 mod decision;
+mod resolution;
 mod scale;
 mod sequence;
 mod state;
@@ -12,6 +13,7 @@ use std::{fmt, num::NonZeroU64, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 pub use decision::{Decision, Ruling};
+pub use resolution::Resolution;
 pub use scale::{Scale, Stopped};
 pub use sequence::{SEQUENCE_MAX, Sequence};
 pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
@@ -259,6 +261,10 @@ impl Reason {
     pub const CONFIGURATION_MISSING: &'static str = "configuration-missing";
     /// Another party has set a variable of the app's configuration in the target too.
     pub const CONFIGURATION_CONFLICT: &'static str = "configuration-conflict";
+    /// The registry has no such image.
+    pub const IMAGE_NOT_FOUND: &'static str = "image-not-found";
+    /// The digest of the image could not be found out, and the app's policy requires it.
+    pub const IMAGE_NOT_RESOLVED: &'static str = "image-not-resolved";
     /// The source has no such commit.
     pub const COMMIT_NOT_FOUND: &'static str = "commit-not-found";
     /// More than one commit of the source begins with the posted prefix.
@@ -343,7 +349,10 @@ pub struct Deploy {
     /// The verification by the app's checks; `None` before it begins, and where the app has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Box<Verification>>,
-    /// The digest that was observed running.
+    /// The resolution of the image at its registry; `None` where the image is not looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<Box<Resolution>>,
+    /// The digest of the image: the one that its registry named before the rollout, or else the one that was observed running.
     pub digest: Option<Digest>,
     /// The number of changes of the entry since it was accepted.
     pub step: u32,
@@ -449,9 +458,36 @@ impl Deploy {
         })
     }
 
+    /// Returns the image that is rolled out: by its digest, if the registry has named it or a command ran with it.
+    pub fn wanted_image(&self) -> Option<ImageRef> {
+        if self.is_resolved() || self.release.is_some() { self.pinned_image() } else { self.image.clone() }
+    }
+
+    /// Returns the digest once this one was observed. The one that the registry has named stays: a platform may report that of
+    /// its own part of the image.
+    pub fn digest_beside(&self, observed: Option<Digest>) -> Option<Digest> {
+        let known = self.digest.clone();
+        if self.is_resolved() { known.or(observed) } else { observed.or(known) }
+    }
+
     /// Returns whether the deploy has an image and has not ended.
     pub const fn is_ready(&self) -> bool {
         self.image.is_some() && !self.is_terminal()
+    }
+
+    /// Returns whether the deploy waits for the answer of its image's registry.
+    pub fn is_to_be_resolved(&self) -> bool {
+        self.resolution.as_deref() == Some(&Resolution::Pending) && !self.is_terminal()
+    }
+
+    /// Returns whether the registry has named the image's digest, so that it is the one that is deployed.
+    pub fn is_resolved(&self) -> bool {
+        matches!(self.resolution.as_deref(), Some(Resolution::Resolved { .. }))
+    }
+
+    /// Returns whether the deploy may begin to roll out: it has an image, and waits for no registry.
+    pub fn may_begin(&self) -> bool {
+        self.is_ready() && !self.is_to_be_resolved()
     }
 
     /// Returns whether the deploy's release command may be running.

@@ -2,9 +2,13 @@
 //! (`ParseNormalizedNamed` of its package `reference`); ports are at most 65535, and digests sha256 or sha512. A first part
 //! with capitals and without a dot or port, which runtimes take for a host that no network has, is refused.
 
+mod labels;
+
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+
+pub use labels::ImageLabels;
 
 use super::host;
 use crate::text::{checked_text, text_conversions};

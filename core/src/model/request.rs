@@ -361,6 +361,8 @@ pub struct PolicyChange {
     pub release_on_config: Option<bool>,
     /// The new [`Policy::url`]; `Some(None)` removes it.
     pub url: Option<Option<crate::app::AppUrl>>,
+    /// The new [`Policy::resolve`].
+    pub resolve: Option<crate::app::Resolve>,
     /// The new [`Policy::repositories`].
     pub repositories: Option<crate::image::Repositories>,
     /// The new [`Policy::keep`].
@@ -445,6 +447,7 @@ impl PolicyChange {
             watch_for: self.watch_for.unwrap_or(policy.watch_for),
             release_on_config: self.release_on_config.unwrap_or(policy.release_on_config),
             url: self.url.unwrap_or(policy.url),
+            resolve: self.resolve.unwrap_or(policy.resolve),
             repositories: self.repositories.unwrap_or(policy.repositories),
             keep: self.keep.unwrap_or(policy.keep),
             poll: self.poll.unwrap_or(policy.poll),

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::{
     app::Namespace,
     error::Result,
-    image::{Digest, ImageRef, Tag},
+    image::{Digest, ImageLabels, ImageRef, Tag},
     text::with_fields,
 };
 
@@ -42,59 +42,6 @@ impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.os, self.architecture)?;
         self.variant.iter().try_for_each(|variant| write!(f, "/{variant}"))
-    }
-}
-
-/// The labels of an image by which its builder says where it comes from. They are the builder's words, and prove nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ImageLabels {
-    /// The commit: `org.opencontainers.image.revision`.
-    pub revision: Option<String>,
-    /// The URL of the source: `org.opencontainers.image.source`.
-    pub source: Option<String>,
-    /// The version: `org.opencontainers.image.version`.
-    pub version: Option<String>,
-    /// The URL of a page about the image: `org.opencontainers.image.url`.
-    pub url: Option<String>,
-}
-
-with_fields!(ImageLabels);
-
-impl ImageLabels {
-    /// The most characters of a label; a longer one is left out, as a part of it would say something else.
-    pub const LENGTH_MAX: usize = 500;
-
-    /// Returns the labels with those of a document for what is still missing. Others of the document are left out, as are
-    /// empty and long ones.
-    #[must_use]
-    pub fn or<'a>(mut self, document: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        for (name, value) in document {
-            let place = match name.strip_prefix("org.opencontainers.image.") {
-                Some("revision") => &mut self.revision,
-                Some("source") => &mut self.source,
-                Some("version") => &mut self.version,
-                Some("url") => &mut self.url,
-                Some(_) | None => continue,
-            };
-            let value = value.trim();
-            let length = value.chars().count();
-            if place.is_none() && (1..=Self::LENGTH_MAX).contains(&length) {
-                *place = Some(value.to_owned());
-            }
-        }
-        self
-    }
-
-    /// Returns the labels with those of another image for what is still missing.
-    #[must_use]
-    pub fn or_those(self, other: Self) -> Self {
-        Self {
-            revision: self.revision.or(other.revision),
-            source: self.source.or(other.source),
-            version: self.version.or(other.version),
-            url: self.url.or(other.url),
-        }
     }
 }
 
@@ -203,21 +150,5 @@ mod tests {
         ] {
             assert_eq!(text(os, architecture, variant), None, "{os} {architecture} {variant:?}");
         }
-    }
-
-    #[test]
-    fn labels_are_those_of_the_first_document_that_has_them() {
-        let long = "x".repeat(ImageLabels::LENGTH_MAX + 1);
-        let labels = ImageLabels::default()
-            .or([("org.opencontainers.image.revision", "abc"), ("org.opencontainers.image.url", &*long)])
-            .or([
-                ("org.opencontainers.image.revision", "def"),
-                ("org.opencontainers.image.version", " 1.2 "),
-                ("org.opencontainers.image.source", " "),
-                ("org.opencontainers.image.title", "api"),
-                ("version", "7"),
-            ]);
-        assert_eq!((labels.revision.as_deref(), labels.version.as_deref()), (Some("abc"), Some("1.2")));
-        assert_eq!((labels.source, labels.url), (None, None));
     }
 }

@@ -382,6 +382,11 @@ pub trait RolloutDriver: Send + Sync {
         false
     }
 
+    /// Returns whether the platform fetches images from their registries, so that a tag becomes a digest before its rollout.
+    fn fetches_images(&self) -> bool {
+        true
+    }
+
     /// Returns the settings of a target with all defaults filled in, and what runs there; or what is wrong with them.
     ///
     /// Called when an app is registered. Has no effect.

@@ -165,6 +165,8 @@ pub struct Deployer {
     configuration_turns: read::SharedValues<Namespace, lock::Mutex<()>>,
     /// Held by the measurements of checks.
     measuring: Slots,
+    /// The calls of registries for images that are to be deployed.
+    resolving: Slots,
     /// Held by the commands of checks.
     check_commands: Slots,
     waiting_commands: drive::WaitingCommands,
@@ -210,6 +212,7 @@ impl Deployer {
             variables_held: Slots::with_share(VARIABLES_HELD, VARIABLES_HELD_EACH),
             configuration_turns: read::SharedValues::default(),
             measuring: Slots::with_share(drive::MEASUREMENTS.0, drive::MEASUREMENTS.1),
+            resolving: Slots::with_share(drive::RESOLVING.0, drive::RESOLVING.1),
             check_commands: Slots::with_share(drive::COMMANDS.0, drive::COMMANDS.1),
             waiting_commands: drive::WaitingCommands::default(),
             ending_runs: drive::EndingRuns::default(),

@@ -239,6 +239,10 @@ impl RolloutDriver for BrokenBackend {
         self.environment.cluster.has_same_workloads(before, after)
     }
 
+    fn fetches_images(&self) -> bool {
+        true
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.environment.cluster.observes_with_variables(target)
     }

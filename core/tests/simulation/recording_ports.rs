@@ -218,6 +218,10 @@ impl RolloutDriver for RecordingPorts {
         self.backend.rollouts.has_same_workloads(before, after)
     }
 
+    fn fetches_images(&self) -> bool {
+        true
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.backend.rollouts.observes_with_variables(target)
     }

@@ -199,6 +199,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.inner.has_same_workloads(before, after)
     }
 
+    fn fetches_images(&self) -> bool {
+        self.inner.fetches_images()
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.inner.observes_with_variables(target)
     }
@@ -331,6 +335,11 @@ fn no_runner() -> Error {
 impl StoredImages for InstrumentedRolloutDriver {
     fn stored_versions(&self) -> Option<usize> {
         self.inner.stored_images()?.stored_versions()
+    }
+
+    async fn has(&self, image: &ImageRef) -> Result<bool> {
+        let Some(stored) = self.inner.stored_images() else { return Ok(false) };
+        self.timed("has_image", stored.has(image)).await
     }
 
     async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {

@@ -356,6 +356,10 @@ impl RolloutDriver for Broken {
         self.cluster.check_settings(request).await
     }
 
+    fn fetches_images(&self) -> bool {
+        self.cluster.fetches_images()
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.cluster.observes_with_variables(target)
     }

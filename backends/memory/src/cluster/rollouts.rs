@@ -59,6 +59,11 @@ impl RolloutDriver for SimulatedCluster {
         is_daemon_set.then(|| "A DaemonSet has a pod on each node, and can be neither stopped nor started.".to_owned())
     }
 
+    /// Its images are names alone.
+    fn fetches_images(&self) -> bool {
+        false
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         let workload = match Workload::requested(&request.app, &request.settings) {
             Ok(workload) => workload,

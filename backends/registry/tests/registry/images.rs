@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rollhook_core::{
     app::Namespace,
     error::Result,
-    image::ImageRef,
-    ports::{ImageLabels, Registry, Resolved, TagPage, TagQuery},
+    image::{ImageLabels, ImageRef},
+    ports::{Registry, Resolved, TagPage, TagQuery},
 };
 use rollhook_registry::{HttpRegistry, LoginFiles, RegistrySettings};
 use serde_json::{Map, Value, json};

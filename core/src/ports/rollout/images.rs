@@ -13,6 +13,9 @@ pub trait StoredImages: Send + Sync {
     /// `None`: it drops none.
     fn stored_versions(&self) -> Option<usize>;
 
+    /// Returns whether this image is stored, so that it can be run although its registry does not have it.
+    async fn has(&self, image: &ImageRef) -> Result<bool>;
+
     /// Names images of the app's deploys, by digest, that no app runs and no app's rollback needs within
     /// [`stored_versions`](Self::stored_versions), so that the driver can drop them.
     ///

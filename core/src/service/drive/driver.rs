@@ -27,6 +27,7 @@ use crate::{
             log,
             measuring::{Measuring, beside},
             polling::PendingHead,
+            resolving::Resolving,
         },
         read::Subscription,
     },
@@ -74,6 +75,8 @@ struct Driver<'a> {
     reading: Option<PendingHead>,
     /// The measurements of checks that are under way.
     measuring: Option<Measuring<'a>>,
+    /// The image whose registry is being asked.
+    resolving: Option<Resolving<'a>>,
     /// The runs of checks' commands that may be under way.
     check_runs: Vec<ReleaseRun>,
     /// The time of the last observation.
@@ -111,6 +114,7 @@ impl Deployer {
             failures: 0,
             reading: None,
             measuring: None,
+            resolving: None,
             check_runs: Vec::new(),
             observed_at: None,
             calls: log::CallLog::default(),
@@ -140,6 +144,9 @@ impl Driver<'_> {
         }
         if self.deployer.ports.rollouts.release_runner().is_none() {
             state = state.without_runner();
+        }
+        if !self.deployer.resolves() {
+            state = state.without_registry();
         }
         let mut event = Event::Loaded(Box::new(app_state));
         let mut under_way = UnderWay::default();
@@ -295,6 +302,11 @@ impl Driver<'_> {
                 self.measuring = Some(self.deployer.measure(*round).beside(before));
                 Next::step(Event::MeasureStarted)
             }
+            Effect::Resolve(spec) => {
+                let revision = spec.revision;
+                self.resolving = Some(deployer.resolve(state.app_state().app.id.clone(), *spec));
+                Next::step(Event::ResolveStarted(revision))
+            }
             // Another replica may have the lease by now, and then polls the source.
             Effect::ReadHead(_) if !deployer.work_queue.is_alive(deployer.ports.clock.elapsed()) => {
                 Next::step(Event::HeadReadPostponed)
@@ -376,7 +388,7 @@ impl Driver<'_> {
             *change = self.changes.listen();
             let Some(app_state) = self.load().await else { return Next::Stop };
             let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALL_TIMEOUT;
-            let newer = app_state.unfinished.iter().rfind(|deploy| deploy.image.is_some());
+            let newer = app_state.unfinished.iter().rfind(|deploy| deploy.may_begin());
             let newer = newer.filter(|deploy| deploy.revision > spec.id.revision);
             if newer.is_some_and(|deploy| stalled || deploy.trigger == Trigger::Rollback) {
                 tracing::warn!(app = %spec.app, revision = %spec.id.revision, "dropping a slow apply for a newer revision");
@@ -441,6 +453,14 @@ impl Driver<'_> {
                 None => std::future::pending().await,
             }
         };
+        // That for a deploy which has ended meanwhile is dropped.
+        let mut resolving = self.resolving.take().filter(|asked| Some(asked.revision) == state.resolving());
+        let resolved = async {
+            match &mut resolving {
+                Some(resolving) => resolving.answered().await,
+                None => std::future::pending().await,
+            }
+        };
         let runs = state.runs();
         let released = async {
             match self.deployer.ports.rollouts.release_runner() {
@@ -452,12 +472,15 @@ impl Driver<'_> {
             () = change.fuse() => Err(Next::Reload),
             () = built.boxed().fuse() => Err(Next::step(Event::BuildChanged)),
             () = released.boxed().fuse() => Err(Next::step(Event::ReleaseChanged)),
+            (revision, answer) = resolved.boxed().fuse() => Err(Next::step(Event::Resolved(revision, answer))),
             (of, answers) = measured.boxed().fuse() => Err(Next::step(Event::Measured(of, answers))),
             () = hint.fuse() => Err(Next::step(Event::Woke)),
             answer = answer.boxed().fuse() => Ok(answer),
             () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),
         };
         self.measuring = measuring.filter(|measuring| !measuring.is_taken());
+        let is_answered = matches!(&answered, Err(Next::Step(event)) if matches!(**event, Event::Resolved(..)));
+        self.resolving = resolving.filter(|_| !is_answered);
         match answered {
             Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadReadPostponed),
             Ok(answer) => {

@@ -7,7 +7,7 @@ use futures_util::future::{Either, select};
 use super::nearest_tags::nearest;
 use crate::{
     action::Action,
-    app::Namespace,
+    app::{AppId, Namespace},
     error::{Entity, Error, Result},
     image::{ImageRef, Tag},
     ports::{Page, Registry, Resolved, TagQuery},
@@ -45,24 +45,30 @@ impl Deployer {
     /// [`Refusal::NoRegistry`] if this process reads none.
     pub async fn look_up_image(&self, access: &Authorized, image: &ImageRef) -> Outcome<LookedUpImage> {
         access.check(Action::Deploy)?;
-        let registry = self.ports.registry.as_deref().ok_or(Refusal::NoRegistry)?;
         let image = image.clone().or_latest();
-        let environment = &access.id.namespace;
-        let error = match self.answered(RESOLVE_TIME, registry.resolve(environment, &image)).await {
-            Ok(resolved) => return Ok(LookedUpImage { image, resolved }),
+        let resolved = self.read_image(&access.id, &image, RESOLVE_TIME).await?;
+        Ok(LookedUpImage { image, resolved })
+    }
+
+    /// Returns what the registry has of an image for an app, if it answers within this time.
+    pub(crate) async fn read_image(&self, app: &AppId, image: &ImageRef, time: Duration) -> Outcome<Resolved> {
+        let registry = self.ports.registry.as_deref().ok_or(Refusal::NoRegistry)?;
+        let environment = &app.namespace;
+        let error = match self.answered(time, registry.resolve(environment, image)).await {
+            Ok(resolved) => return Ok(resolved),
             Err(error) => error,
         };
-        tracing::debug!(app = %access.id, %image, error = %error.chain(), "looking up an image failed");
+        tracing::debug!(%app, %image, error = %error.chain(), "reading an image at its registry failed");
         let tag = image.tag().filter(|_| image.digest().is_none());
         let nearest = match (&error, tag) {
             (Error::NotFound(entity), Some(tag)) if *entity != Entity::Repository => {
                 // Without them, the answer is still that the image is missing.
-                let tags = self.answered(TAGS_TIME, some_tags(registry, environment, &image)).await;
+                let tags = self.answered(TAGS_TIME, some_tags(registry, environment, image)).await;
                 nearest(tag, tags.unwrap_or_default())
             }
             _ => Vec::new(),
         };
-        Err(unread(image, nearest, error))
+        Err(unread(image.clone(), nearest, error))
     }
 
     /// Returns the image of the app's newest deploy that has one: what is looked up where no image is named.

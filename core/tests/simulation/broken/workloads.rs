@@ -86,6 +86,10 @@ impl RolloutDriver for BrokenWorkloads {
         self.sound.has_same_workloads(before, after)
     }
 
+    fn fetches_images(&self) -> bool {
+        self.sound.fetches_images()
+    }
+
     fn observes_with_variables(&self, target: &Target) -> bool {
         self.sound.observes_with_variables(target)
     }

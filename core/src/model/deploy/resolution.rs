@@ -1,0 +1,69 @@
+//! What a registry has said of a deploy's image before it was rolled out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::image::ImageLabels;
+
+/// The longest reason, in characters.
+const WHY_MAX: usize = 500;
+
+/// The resolution of a deploy's image: before anything is touched, its tag becomes a digest, and from then on that digest is
+/// the deploy's image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+#[non_exhaustive]
+pub enum Resolution {
+    /// The registry is still to be asked, and nothing begins before.
+    Pending,
+    /// The registry has the image; [`Deploy::digest`](super::Deploy::digest) is its digest.
+    Resolved {
+        /// The labels by which the image says where it comes from.
+        #[serde(default, skip_serializing_if = "ImageLabels::is_empty")]
+        labels: ImageLabels,
+    },
+    /// The digest is not known, and the platform finds the image by its tag.
+    Unresolved {
+        /// The reason, a clause.
+        why: String,
+    },
+}
+
+impl Resolution {
+    /// Returns the resolution of an image that was not resolved, for a reason that is no longer than an entry may hold.
+    pub fn unresolved(why: &str) -> Self {
+        let why = crate::text::escaped(why.trim().trim_end_matches('.'));
+        Self::Unresolved { why: why.chars().take(WHY_MAX).collect() }
+    }
+
+    /// Returns why the image was not resolved, a clause; `None` if it was, or is still to be.
+    pub fn gap(&self) -> Option<&str> {
+        match self {
+            Self::Unresolved { why } => Some(why),
+            Self::Pending | Self::Resolved { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_is_a_bounded_clause_without_control_characters() {
+        assert_eq!(Resolution::unresolved(" It is away. ").gap(), Some("It is away"));
+        assert_eq!(Resolution::unresolved("a\u{1b}[2Jb").gap(), Some("a\\u{1b}[2Jb"));
+        let long = Resolution::unresolved(&"x".repeat(10_000));
+        assert_eq!(long.gap().map(str::len), Some(WHY_MAX));
+    }
+
+    #[test]
+    fn stored_form_has_labels_only_where_there_are_some() {
+        let stored = |resolution: &Resolution| serde_json::to_string(resolution).unwrap();
+        let labels = ImageLabels::default();
+        assert_eq!(stored(&Resolution::Resolved { labels }), r#"{"kind":"resolved"}"#);
+        let labels = ImageLabels::default().or([("org.opencontainers.image.version", "1.2")]);
+        let resolved = Resolution::Resolved { labels };
+        assert_eq!(stored(&resolved), r#"{"kind":"resolved","labels":{"version":"1.2"}}"#);
+        assert_eq!(serde_json::from_str::<Resolution>(&stored(&resolved)).unwrap(), resolved);
+    }
+}
