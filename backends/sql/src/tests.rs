@@ -57,6 +57,7 @@ fn ended(state: State) -> Deploy {
         sequence: None,
         unreleased: false,
         verification: None,
+        resolution: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(6),

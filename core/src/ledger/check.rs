@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{AppState, UNFINISHED_MAX, runs, watch};
 use crate::{
     check::Verdict,
-    deploy::{Deploy, Origin, Reason, Revision, Scale, State, Status, Trigger, Verification},
+    deploy::{Deploy, Origin, Reason, Resolution, Revision, Scale, State, Status, Trigger, Verification},
 };
 
 /// A rule that a history breaks, in a sentence that names the revision.
@@ -130,7 +130,18 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     expect(deploy.trigger != Trigger::Config || deploy.configuration.is_some(), "configures nothing");
     expect(deploy.sequence.is_none() || deploy.trigger == Trigger::Webhook, "has a sequence, and is no webhook's");
     expect(deploy.updated_at >= deploy.created_at, "changed before it was accepted");
-    expect((deploy.step == 0) == (deploy.state == State::Queued), "is queued exactly while it was never changed");
+    let is_answered =
+        matches!(deploy.resolution.as_deref(), Some(Resolution::Resolved { .. } | Resolution::Unresolved { .. }));
+    let queued_at = u32::from(is_answered);
+    expect(
+        (deploy.step <= queued_at) == (deploy.state == State::Queued),
+        "is queued exactly while nothing but the registry's answer was recorded",
+    );
+    let waits = matches!(deploy.state, State::Queued | State::Superseded { .. } | State::Cancelled { .. });
+    let is_pending = deploy.resolution.as_deref() == Some(&Resolution::Pending);
+    expect(!is_pending || waits && !deploy.touched, "went on before its registry had answered");
+    expect(!deploy.is_resolved() || deploy.digest.is_some(), "is resolved, and has no digest");
+    expect(deploy.resolution.is_none() || deploy.trigger != Trigger::Rollback, "goes back, and asks a registry");
     expect(
         deploy.trigger != Trigger::Rollback || matches!(deploy.from, Some(Origin::Revision(_))),
         "is a rollback to nothing",

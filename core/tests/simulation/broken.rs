@@ -240,7 +240,7 @@ impl RolloutDriver for BrokenBackend {
     }
 
     fn fetches_images(&self) -> bool {
-        true
+        self.environment.cluster.fetches_images()
     }
 
     fn observes_with_variables(&self, target: &Target) -> bool {

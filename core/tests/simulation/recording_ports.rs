@@ -219,7 +219,7 @@ impl RolloutDriver for RecordingPorts {
     }
 
     fn fetches_images(&self) -> bool {
-        true
+        self.backend.rollouts.fetches_images()
     }
 
     fn observes_with_variables(&self, target: &Target) -> bool {

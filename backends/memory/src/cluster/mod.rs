@@ -84,6 +84,7 @@ struct World {
     is_away: bool,
     /// Whether configurations may have settings.
     takes_settings: bool,
+    fetches_images: bool,
     denies: bool,
     workloads: BTreeMap<Key, Running>,
     /// The workloads that were deleted. Others are unknown: they may have run in a process that has ended.
@@ -218,6 +219,11 @@ impl SimulatedCluster {
     /// made with them. Without this it takes none.
     pub fn take_settings(&self) {
         self.lock().takes_settings = true;
+    }
+
+    /// Has the cluster's images be those of a registry, where their digests are looked up. Without this they are names alone.
+    pub fn fetch_images(&self) {
+        self.lock().fetches_images = true;
     }
 
     /// Grants this service its permissions, or withdraws them. While they are withdrawn, every call is `Denied`, and

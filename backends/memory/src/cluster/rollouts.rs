@@ -59,9 +59,8 @@ impl RolloutDriver for SimulatedCluster {
         is_daemon_set.then(|| "A DaemonSet has a pod on each node, and can be neither stopped nor started.".to_owned())
     }
 
-    /// Its images are names alone.
     fn fetches_images(&self) -> bool {
-        false
+        self.lock().fetches_images
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
