@@ -12,6 +12,7 @@ use crate::{
     choices::{Ask, Choice, Expects, Key, Kind, Meddling, Step},
     faults::InjectedFault,
     images::image,
+    registry::Reading,
     requests::{self, Request, id},
     rules::{Known, Wish, model},
     run::Run,
@@ -127,6 +128,14 @@ impl Run {
                     Answers::Emptily => "checks: their provider has no data",
                     Answers::Never => "checks: their provider is away",
                     Answers::Broken => "checks: no replica can measure",
+                }
+            }
+            Meddling::Registry(reading) => {
+                self.environment.registry.set(reading);
+                match reading {
+                    Reading::Well => "registry: it answers",
+                    Reading::Denied => "registry: it lets nobody read",
+                    Reading::Away => "registry: it is away",
                 }
             }
             Meddling::Scale(number, pods) => {

@@ -144,6 +144,10 @@ pub(crate) enum Promise {
     WatchGoesOn,
     /// A watch begins with the fails of the version before.
     FailsIntoWatch,
+    /// A tag is looked up once more when it is rolled out.
+    ResolvedOnce,
+    /// A deploy begins before its registry has answered.
+    WaitsForAnswer,
     /// A check that decides nothing revokes a verification.
     ObserverRevokes,
     /// The highest sequence of a webhook's deploys is not seen.
@@ -263,6 +267,9 @@ impl RolloutDriver for BrokenBackend {
         let configuration = self.values(spec);
         let spec = &spec.clone().with(|spec| {
             spec.purpose = purpose;
+            if self.breaks(Promise::ResolvedOnce) {
+                spec.image = spec.image.clone().unpinned();
+            }
             spec.configuration = configuration;
         });
         let answer = self.environment.cluster.apply(spec).await?;

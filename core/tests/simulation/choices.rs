@@ -8,6 +8,7 @@ use rollhook_core::check::WithoutVerdict;
 use crate::{
     faults::InjectedFault,
     images::TAGS,
+    registry::Reading,
     requests::{FAILS, HANGS, MIGRATES},
     verifying::{Answers, Checks, Smoke},
     workloads::{Also, Course, LISTS, Own},
@@ -35,6 +36,8 @@ pub(crate) struct Scenario {
     pub(crate) also: [Also; 3],
     /// Versions that take another course on one further workload.
     pub(crate) own: Vec<Own>,
+    /// Whether images are a registry's, which is asked for their digests.
+    pub(crate) resolves: bool,
 }
 
 /// The source of an app's deploys.
@@ -167,6 +170,8 @@ pub(crate) enum Meddling {
     LoseBuilds,
     /// The provider of readings answers otherwise.
     Provider(Answers),
+    /// The registry answers otherwise.
+    Registry(Reading),
 }
 
 /// Where a branch is moved.
@@ -181,7 +186,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 31] = [
+pub(crate) const CALLS: [&str; 32] = [
     "",
     "history.commit",
     "history.load",
@@ -213,6 +218,7 @@ pub(crate) const CALLS: [&str; 31] = [
     "configurations.remove",
     "history.list",
     "verifier.measure",
+    "registry.resolve",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -221,20 +227,23 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let kinds = [kind(8), kind(10)];
     let workloads = ([also(), also(), also()], proptest::collection::vec(own(), 0..3));
     let checks = proptest::option::weighted(0.4, checks());
-    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices, workloads, checks).prop_map(
-        |(replicas, unsettled, leave, hold_all, polled, kinds, choices, (also, own), checks)| Scenario {
-            replicas,
-            settled: !unsettled,
-            leave,
-            hold_all,
-            polled,
-            checks,
-            kinds,
-            choices,
-            also,
-            own,
-        },
-    )
+    let resolves = proptest::bool::weighted(0.5);
+    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices, workloads, checks, resolves)
+        .prop_map(|(replicas, unsettled, leave, hold_all, polled, kinds, choices, (also, own), checks, resolves)| {
+            Scenario {
+                replicas,
+                settled: !unsettled,
+                leave,
+                hold_all,
+                polled,
+                checks,
+                kinds,
+                choices,
+                also,
+                own,
+                resolves,
+            }
+        })
 }
 
 fn checks() -> impl Strategy<Value = Checks> {
@@ -389,6 +398,7 @@ fn meddling() -> impl Strategy<Value = Meddling> {
         1 => Just(Meddling::LoseBuilds),
         4 => select(&[Answers::Well, Answers::Well, Answers::Emptily, Answers::Never, Answers::Broken])
             .prop_map(Meddling::Provider),
+        2 => select(&[Reading::Well, Reading::Denied, Reading::Away]).prop_map(Meddling::Registry),
     ]
 }
 

@@ -26,6 +26,7 @@ use crate::{
     broken::Promise,
     clock::Time,
     journal::Journal,
+    registry::SharedRegistry,
     rules::{Moment, Rules},
     sources,
     verifying::Provider,
@@ -52,6 +53,8 @@ pub(crate) struct Environment {
     pub(crate) builders: [Arc<SimulatedBuilds>; 2],
     /// What the checks of apps read.
     pub(crate) provider: Provider,
+    /// Where the digests of images are looked up.
+    pub(crate) registry: SharedRegistry,
     pub(crate) journal: Arc<Journal>,
     pub(crate) rules: Mutex<Rules>,
     /// By how much the store's clock is wrong, in milliseconds.
@@ -99,6 +102,7 @@ impl Environment {
         let provider = Provider::new(&time);
         Self {
             provider,
+            registry: SharedRegistry::default(),
             time,
             store,
             cluster,

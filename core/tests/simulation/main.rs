@@ -27,6 +27,7 @@ mod journal;
 mod polling;
 mod quiescence;
 mod recording_ports;
+mod registry;
 mod regressions;
 mod replica;
 mod requests;
@@ -149,6 +150,8 @@ noticed! {
     fails_of_the_version_before_in_a_watch: FailsIntoWatch,
     observer_that_revokes: ObserverRevokes,
     lower_sequence_that_is_deployed_after_a_higher_one: Sequence,
+    tag_that_is_looked_up_anew_at_the_rollout: ResolvedOnce,
+    rollout_that_does_not_wait_for_the_registry: WaitsForAnswer,
 }
 
 fn number(variable: &str) -> Option<u64> {

@@ -11,7 +11,7 @@ use rollhook_core::{
     ports::{AtRest, Phase, TargetReader},
 };
 
-use crate::{requests::WORKLOAD, rules::model, run::Run, verifying::Answers, workloads::parts};
+use crate::{registry::Reading, requests::WORKLOAD, rules::model, run::Run, verifying::Answers, workloads::parts};
 
 /// Much longer than the longest chain of deadlines, take-overs and clocks that were set back.
 const PATIENCE: Duration = Duration::from_secs(3_600);
@@ -24,6 +24,7 @@ impl Run {
         self.environment.cluster.set_reachable(true);
         self.environment.builders.iter().for_each(|builder| builder.set_reachable(true));
         self.environment.provider.set(Answers::Well);
+        self.environment.registry.set(Reading::Well);
         self.slots.iter().flatten().for_each(|replica| replica.faults.disarm());
         self.wait_for_the_end();
         if self.is_over() {

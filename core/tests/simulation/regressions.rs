@@ -26,6 +26,7 @@ fn holds(choices: Vec<Choice>) {
         choices,
         also: ONE,
         own: Vec::new(),
+        resolves: false,
     });
 }
 
@@ -41,6 +42,7 @@ fn holds_for_a_git_app(replicas: usize, choices: Vec<Choice>) {
         choices,
         also: ONE,
         own: Vec::new(),
+        resolves: false,
     });
 }
 
@@ -149,6 +151,7 @@ fn polled(replicas: usize, choices: Vec<Choice>) -> Scenario {
         choices,
         also: ONE,
         own: Vec::new(),
+        resolves: false,
     }
 }
 
@@ -187,7 +190,7 @@ fn two_apps_of_a_release_group(replicas: usize, apart: u32) -> Scenario {
     ];
     let (kinds, also) = ([Kind::Image; 2], ONE);
     let (settled, leave, hold_all, polled, own) = (true, false, false, false, Vec::new());
-    Scenario { replicas, settled, leave, hold_all, polled, checks: None, kinds, choices, also, own }
+    Scenario { replicas, settled, leave, hold_all, polled, checks: None, kinds, choices, also, own, resolves: false }
 }
 
 #[test]
@@ -238,6 +241,7 @@ fn a_late_order_for_a_second_workload() -> Scenario {
         choices,
         also: [LISTS[1]; 3],
         own: Vec::new(),
+        resolves: false,
     }
 }
 
@@ -262,6 +266,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         choices,
         also: ONE,
         own: Vec::new(),
+        resolves: false,
     };
     let roll_back =
         |back| ask(Ask::Rollback { app: 0, back, whole: false, expects: Expects::Anything, key: Key::None });

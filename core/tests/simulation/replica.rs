@@ -68,6 +68,7 @@ impl Replica {
         let ports = ports.with(|ports| {
             ports.configurations = Some(configurations);
             ports.verifier = Some(faulty.clone());
+            ports.registry = Some(faulty.clone());
             ports.builder = Some(BuildPorts::new(faulty, branches));
         });
         let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));

@@ -90,6 +90,9 @@ impl Run {
         let replicas = scenario.replicas;
         let environment = Arc::new(Environment::new(told, promise));
         workloads::seed(&environment.cluster, &scenario.own);
+        if scenario.resolves {
+            environment.cluster.fetch_images();
+        }
         let callers = Callers::new(&environment);
         let mut run = Self {
             environment,

@@ -111,6 +111,10 @@ impl BrokenBackend {
         if self.breaks(Promise::Sequence) {
             state.highest_sequence = None;
         }
+        if self.breaks(Promise::WaitsForAnswer) {
+            let waiting = state.unfinished.iter_mut().filter(|entry| entry.is_to_be_resolved());
+            waiting.for_each(|entry| Arc::make_mut(entry).resolution = None);
+        }
         if self.breaks(Promise::HoldOfFound) {
             Arc::make_mut(&mut state.app).holds.clear();
         }
@@ -258,6 +262,7 @@ impl BrokenBackend {
                 from: accepted.from,
                 effective,
                 unreleased: accepted.unreleased,
+                resolves: accepted.resolution.is_some(),
                 adopted: accepted.adopted,
                 scale: accepted.scale,
                 configuration: accepted.configures.then_some(Brought(accepted.configuration)),

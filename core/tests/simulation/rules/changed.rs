@@ -45,6 +45,7 @@ impl Rules {
             release: new.release,
             verification: new.verification.clone(),
             digest: new.digest.clone(),
+            resolution: new.resolution.clone(),
             updated_at: new.updated_at,
             ..old.clone()
         };
@@ -259,7 +260,7 @@ fn stayed(seen: &[Seen], watcher: u64, parts: &[Part], new: &Deploy) -> Option<D
     let first = digests.next();
     let digest = first.filter(|first| digests.all(|other| other == *first));
     // Where nothing was seen running, what the release command ran with was rolled out.
-    let is_released = digest.is_none() && new.release.is_some();
+    let is_released = digest.is_none() && (new.release.is_some() || new.is_resolved());
     ran(seen, watcher, parts).filter(|_| digest == new.digest.as_ref() || is_released)
 }
 
@@ -291,7 +292,7 @@ fn may_be(old: Option<&Commit>, new: Option<&Commit>) -> bool {
 fn follows(old: &Deploy, new: &Deploy) -> bool {
     let was = old.status();
     match new.status() {
-        Status::Queued => false,
+        Status::Queued => old.is_to_be_resolved() && !new.is_to_be_resolved(),
         // What the deadline runs from, and what is built, stay as they were.
         Status::Building => match was {
             Status::Queued => old.image.is_none(),
@@ -316,6 +317,7 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
         Status::Failed => {
             matches!(was, Status::Releasing | Status::RollingOut | Status::Verifying)
                 || (was == Status::Building && old.image.is_none())
+                || old.is_to_be_resolved()
         }
         Status::Superseded | Status::Cancelled => !was.is_terminal(),
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollhook_core::{
     app::{AppUid, Namespace},
-    deploy::{ReleaseMark, Revision},
+    deploy::{Deploy, ReleaseMark, Revision},
     ports::{DeployId, RolloutSpec},
 };
 use rollhook_memory::{Effect, Pod};
@@ -123,8 +123,8 @@ impl Rules {
         journal.expect(entry.is_none_or(|entry| entry.release != Some(ReleaseMark::MayHaveRun)), || {
             format!("revision {} changed the cluster before its release command had ended", effect.stamp.revision)
         });
-        let is_released = entry.is_some_and(|entry| entry.release.is_some());
-        let image = entry.and_then(|entry| if is_released { entry.pinned_image() } else { entry.image.clone() });
+        let is_known = |entry: &Deploy| entry.release.is_some() || entry.is_resolved();
+        let image = entry.and_then(|entry| if is_known(entry) { entry.pinned_image() } else { entry.image.clone() });
         journal.expect(image.as_ref() == Some(&effect.image), || {
             format!("revision {} runs {}, and its entry says {image:?}", effect.stamp.revision, effect.image)
         });

@@ -10,6 +10,7 @@ mod configuration;
 mod detected;
 pub(crate) mod model;
 mod owners;
+mod registry;
 mod releases;
 mod runs;
 mod stops;
@@ -125,6 +126,8 @@ pub(crate) struct Rules {
     /// How often the webhook may have been enabled anew, and how often the highest sequence was forgotten.
     pub(crate) enables: usize,
     forgotten: usize,
+    /// The digests that the registry has named of each image.
+    named: BTreeMap<String, BTreeSet<Digest>>,
     measurements: checks::Measurements,
     /// The commands of checks that are known to have ended.
     ended_checks: BTreeSet<RunId>,
@@ -193,6 +196,7 @@ impl Rules {
             stops::count_ends(old, new, &view, journal);
             let old = &known.begun(&before, old, new, journal);
             self.changed(&known, &before, old, new, moment, journal);
+            self.resolved(old, new, journal);
         }
         self.in_order(&known, &before, &history, &view, journal);
         for new in &history[before.len().min(history.len())..] {

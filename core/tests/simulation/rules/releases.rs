@@ -58,7 +58,8 @@ impl Rules {
         let is_its_turn = entry.status() == Status::Releasing || entry.is_terminal();
         journal.expect(is_its_turn, || format!("revision {revision} runs its command while it is {}", entry.status()));
         journal.count_if(entry.is_terminal(), "rule 18: a start arrived after its deploy had ended");
-        journal.expect(entry.image.as_ref() == Some(&new.image), || format!("revision {revision} ran {}", new.image));
+        let wanted = if entry.is_resolved() { entry.pinned_image() } else { entry.image.clone() };
+        journal.expect(wanted.as_ref() == Some(&new.image), || format!("revision {revision} ran {}", new.image));
     }
 }
 
