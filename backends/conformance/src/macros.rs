@@ -156,6 +156,7 @@ macro_rules! rollouts {
             changed_is_only_a_hint,
             calls_answer_in_time,
             discard_changes_nothing_that_runs,
+            has_says_what_is_stored,
             forget_changes_nothing_that_runs,
             away_is_unavailable,
         }

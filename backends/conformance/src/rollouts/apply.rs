@@ -146,6 +146,19 @@ pub async fn discard_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
+/// An image that was rolled out is stored, and one that cannot be fetched is not.
+pub async fn has_says_what_is_stored(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::new(cluster, "has").await;
+    let Some(stored) = bench.rollouts.stored_images() else {
+        return Err(Lack::NotApplicable("the driver stores no images"));
+    };
+    bench.roll_out(&bench.order(OURS, 1, Sample::Good)?).await;
+    let (good, missing) = (cluster.image(Sample::Good)?, cluster.image(Sample::Missing)?);
+    assert!(bench.patiently(async || stored.has(&good).await).await, "{good} runs, and is said not to be stored");
+    assert!(!bench.patiently(async || stored.has(&missing).await).await, "{missing} is said to be stored");
+    Ok(())
+}
+
 /// The target of a deleted app goes on as it is, and is as well fenced as before.
 pub async fn forget_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "forget").await;

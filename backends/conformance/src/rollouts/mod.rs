@@ -32,7 +32,7 @@ use crate::{
 pub use apply::{
     adopt_changes_nothing, apply_is_idempotent, apply_keeps_the_configuration, apply_missing_is_created_or_refused,
     apply_same_image_rolls_again, apply_then_observe_complete, discard_changes_nothing_that_runs,
-    forget_changes_nothing_that_runs,
+    forget_changes_nothing_that_runs, has_says_what_is_stored,
 };
 pub use at_rest::{
     at_rest_a_crash_loop_is_seen, at_rest_a_healthy_target_stays_complete, at_rest_recovery_is_seen,

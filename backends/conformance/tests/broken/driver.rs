@@ -76,6 +76,8 @@ pub(crate) enum Promise {
     ForgottenRuns,
     /// What runs goes on where its image is discarded: here it ends.
     DiscardedRuns,
+    /// Stored images are those that are there: here each is.
+    StoredIsThere,
     /// Validating changes nothing: here it does.
     ValidationReads,
     /// Settings that were not used are named: here they are not.

@@ -1,4 +1,4 @@
-//! A driver that discards the image of what runs.
+//! A driver that discards the image of what runs, or names what it has not stored.
 
 use async_trait::async_trait;
 use rollhook_core::{Result, app::App, disk::DiskSpace, image::ImageRef, ports::StoredImages};
@@ -9,6 +9,11 @@ use crate::driver::{Broken, Promise};
 impl StoredImages for Broken {
     fn stored_versions(&self) -> Option<usize> {
         None
+    }
+
+    async fn has(&self, image: &ImageRef) -> Result<bool> {
+        let is_missing = image.tag().is_some_and(|tag| tag.contains("missing"));
+        Ok(!is_missing || self.promise == Promise::StoredIsThere)
     }
 
     async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {

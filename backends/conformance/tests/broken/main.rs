@@ -323,6 +323,11 @@ fn discarding_that_ends_what_runs_is_noticed() {
 }
 
 #[test]
+fn image_that_is_not_there_and_is_said_to_be_stored_is_noticed() {
+    notices(Promise::StoredIsThere, rollouts::has_says_what_is_stored, "is said to be stored");
+}
+
+#[test]
 fn process_that_is_kept_and_restamped_is_noticed() {
     let case = rollouts::apply_same_image_rolls_again;
     notices(Promise::SameImageRolls, case, "instances of revision 1 were kept, and are called revision 2");

@@ -6,6 +6,7 @@ use crate::{app::App, disk::DiskSpace, error::Result, image::ImageRef};
 
 /// The images that a [`RolloutDriver`](super::RolloutDriver) has stored, such as those of a machine's container engine.
 ///
+/// - `has_says_what_is_stored`: an image that was rolled out is, and one that cannot be fetched is not.
 /// - `discard_changes_nothing_that_runs`: no target, instance or deploy id is touched.
 #[async_trait]
 pub trait StoredImages: Send + Sync {

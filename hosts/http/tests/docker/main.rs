@@ -21,5 +21,6 @@ mod migration;
 mod pulls;
 mod registration;
 mod registry;
+mod resolving;
 mod stops;
 mod workloads;

@@ -6,5 +6,6 @@ mod checks;
 mod containers;
 mod migration;
 mod releases;
+mod resolving;
 mod twins;
 mod workloads;

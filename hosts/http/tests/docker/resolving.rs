@@ -1,0 +1,84 @@
+//! Images whose tags become digests at the machine's registry before anything is touched.
+
+use rollhook_testing::{server, test_name};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, push};
+
+/// The image that a container was made of, as its maker named it.
+fn image_of(bench: &Bench, container: &str) -> String {
+    bench.inspect(container).unwrap()["Config"]["Image"].as_str().unwrap().to_owned()
+}
+
+/// The digest by which the registry knows what was pushed under this name.
+fn digest_of(bench: &Bench, image: &str) -> String {
+    bench.docker.run(&["pull", "-q", image]);
+    let named = bench.docker.run(&["image", "inspect", "--format", "{{join .RepoDigests \" \"}}", image]);
+    let repository = image.rsplit_once(':').unwrap().0;
+    let own = named.split_whitespace().find_map(|name| name.strip_prefix(&format!("{repository}@"))).unwrap();
+    own.to_owned()
+}
+
+fn stored(entry: &Value) -> &str {
+    entry["not_resolved"].as_str().unwrap_or_else(|| panic!("{entry}"))
+}
+
+#[test]
+fn tag_is_deployed_by_the_digest_that_it_had() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    let image = push(&bench.docker, "app:v2", &format!("{name}:stable"));
+    bench.succeeds(&app, &image);
+    let digest = digest_of(&bench, &image);
+    let entry = bench.entry(&app, 2);
+    assert_eq!((&entry["digest"], &entry["image"]), (&json!(digest), &json!(image)), "{entry}");
+    assert_eq!(entry["not_resolved"], Value::Null);
+    assert_eq!((image_of(&bench, &name), bench.version(&name)), (format!("{image}@{digest}"), "v2".to_owned()));
+    // Other bits are pushed under the tag, and the version before is what it was.
+    push(&bench.docker, "app:v1", &format!("{name}:stable"));
+    bench.succeeds(&app, &image);
+    assert_eq!(bench.version(&name), "v1");
+    bench.roll_back(&app);
+    assert_eq!((image_of(&bench, &name), bench.version(&name)), (format!("{image}@{digest}"), "v2".to_owned()));
+}
+
+#[test]
+fn tag_that_was_never_pushed_fails_with_the_nearest_and_touches_nothing() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let before = bench.inspect(&name).unwrap();
+    let app = bench.register(&name, &json!({}));
+    let image = push(&bench.docker, "app:v2", &format!("{name}:v1.4.2"));
+    let failed = bench.fails(&app, &image.replace("v1.4.2", "v1.42"));
+    assert_eq!(failed["reason"], "image-not-found", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("nearest: v1.4.2"), "{failed}");
+    let unknown = bench.fails(&app, &image.replace(&name, &bench.name("wbe")));
+    assert!(unknown["message"].as_str().unwrap().contains("has no repository"), "{unknown}");
+    let after = bench.inspect(&name).unwrap();
+    assert_eq!((&after["Id"], &after["State"]["StartedAt"]), (&before["Id"], &before["State"]["StartedAt"]));
+    assert_eq!(bench.containers(&name), [&*name]);
+}
+
+#[test]
+fn image_that_only_the_machine_has_is_deployed_and_says_so() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    let local = format!("{}/{name}:built-here", bench.docker.registry());
+    bench.docker.run(&["tag", "app:v2", &local]);
+    bench.succeeds(&app, &local);
+    let entry = bench.entry(&app, 2);
+    assert!(stored(&entry).contains("the platform has stored it"), "{entry}");
+    assert_eq!((image_of(&bench, &name), bench.version(&name)), (local.clone(), "v2".to_owned()));
+    // Its digest is known to nobody else.
+    let require = json!({ "policy": { "resolve": "require" } });
+    bench.server.manage("PATCH", &app.path).json(&require).expect(200);
+    let failed = bench.fails(&app, &local);
+    assert_eq!(failed["reason"], "image-not-resolved", "{failed}");
+    assert_eq!(bench.version(&name), "v2");
+    bench.docker.run(&["rmi", "-f", &local]);
+}

@@ -1,0 +1,47 @@
+//! Images whose tags become digests at a real registry before a real kubelet runs them.
+
+use rollhook_testing::{beds::Bed, server, test_name, until};
+use serde_json::{Value, json};
+
+use crate::containers::{answers, push};
+
+fn bed(test: &str) -> Option<Bed> {
+    Bed::node(server!(), test, |_| vec!["--insecure-registry".to_owned(), "127.0.0.1".to_owned()])
+}
+
+#[test]
+fn tag_that_moves_while_its_deploy_rolls_out_changes_nothing_of_it() {
+    let Some(bed) = bed(&test_name!()) else { return };
+    let (v1, _) = push(&bed, "moves:v1", "app-v1");
+    let (stable, digest) = push(&bed, "moves:stable", "app-v2");
+    bed.kubectl.make("Deployment", "api", &v1, json!({ "spec": { "replicas": 2 } }));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "5s" }));
+    bed.server().post(&app, &json!({ "image": stable, "commit": "abc" })).expect(202);
+    until("it rolls out", || bed.entry(&app, 2)["status"] == "rolling_out");
+    push(&bed, "moves:stable", "app-v3");
+    let ended = bed.await_revision(&app, 2);
+    assert_eq!((&ended["status"], &ended["digest"]), (&json!("succeeded"), &json!(digest)), "{ended}");
+    assert_eq!(ended["not_resolved"], Value::Null);
+    assert_eq!(bed.kubectl.image("deployment/api"), format!("{stable}@{digest}"));
+    assert_eq!(answers(&bed, "api"), ["version=v2", "version=v2"]);
+    // The same tag means the newer bits now, and a rollback the older ones.
+    bed.succeeds(&app, &stable);
+    assert_eq!(answers(&bed, "api"), ["version=v3", "version=v3"]);
+    bed.manage("POST", &format!("{}/rollback", app.path)).json(&json!({})).expect(202);
+    assert_eq!(bed.await_revision(&app, 4)["status"], "succeeded");
+    assert_eq!(answers(&bed, "api"), ["version=v2", "version=v2"]);
+}
+
+#[test]
+fn tag_that_was_never_pushed_fails_with_the_nearest_and_no_pod_is_made() {
+    let Some(bed) = bed(&test_name!()) else { return };
+    let (v1, _) = push(&bed, "typos:v1.4.2", "app-v1");
+    bed.kubectl.make("Deployment", "api", &v1, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
+    let before = bed.kubectl.generation("deployment/api");
+    let failed = bed.fails(&app, &v1.replace("v1.4.2", "v1.42"));
+    assert_eq!(failed["reason"], "image-not-found", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("nearest: v1.4.2"), "{failed}");
+    assert_eq!(bed.kubectl.generation("deployment/api"), before);
+    assert_eq!(answers(&bed, "api"), ["version=v1"]);
+}
