@@ -49,6 +49,7 @@ pub(crate) fn deploy(number: u64, state: State) -> Deploy {
         sequence: None,
         unreleased: false,
         verification: None,
+        resolution: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(1_767_323_045_678),

@@ -398,6 +398,7 @@ fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until:
         release: None,
         unreleased: new.unreleased,
         verification: None,
+        resolution: None,
         digest: None,
         step: 0,
         created_at: time,
