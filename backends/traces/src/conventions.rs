@@ -13,7 +13,7 @@ use crate::phases::Phase;
 /// Reasons of a deploy that took too long.
 const TIMEOUTS: [&str; 3] = [Reason::DEADLINE, Reason::BUILD_DEADLINE, Reason::RELEASE_DEADLINE];
 /// Reasons that the platform or this service is to blame for, and not what was deployed.
-const ERRORS: [&str; 9] = [
+const ERRORS: [&str; 10] = [
     Reason::UNREACHABLE,
     Reason::REFUSED,
     Reason::DISK_FULL,
@@ -23,6 +23,7 @@ const ERRORS: [&str; 9] = [
     Reason::CONFIGURATION_MISSING,
     Reason::SOURCE_UNREACHABLE,
     Reason::SOURCE_DENIED,
+    Reason::IMAGE_NOT_RESOLVED,
 ];
 
 /// Returns the URL of a deploy's page in the console.

@@ -118,7 +118,7 @@ fn attributes(app: &App, deploy: &Deploy) -> Vec<KeyValue> {
         text("rollhook.trigger", &deploy.trigger),
         text("rollhook.status", &deploy.status()),
     ];
-    attributes.extend(deploy.image.iter().flat_map(conventions::of_image));
+    attributes.extend(deploy.wanted_image().iter().flat_map(conventions::of_image));
     attributes.extend(deploy.commit.as_ref().map(|commit| text("vcs.ref.head.revision", commit)));
     if let State::Failed { reason, .. } | State::Cancelled { reason, .. } = &deploy.state {
         attributes.push(text("rollhook.reason", reason));

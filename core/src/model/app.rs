@@ -261,6 +261,20 @@ pub enum Resolve {
     Off,
 }
 
+impl Resolve {
+    /// All of them, the default first.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Require, Self::Off];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Require => "require",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// An app's settings by its owner; every field has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

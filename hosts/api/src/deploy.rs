@@ -4,6 +4,7 @@ mod checks;
 mod decision;
 mod post;
 mod promote;
+mod resolution;
 mod rollback;
 mod scale;
 mod watch;
@@ -14,6 +15,7 @@ pub use checks::{CheckOutcome, Measurement, PastValue};
 pub use decision::{Decision, VerdictPost};
 pub use post::{DeployPost, Rebuild};
 pub use promote::{Promote, PromoteFrom};
+pub use resolution::ImageLabels;
 pub use rollback::{Rollback, RollbackAnswer, RolledBackTo};
 use rollhook_core::{
     app::AppId,
@@ -81,9 +83,13 @@ pub struct DeployAnswer {
     /// Outages of the cluster and waits for a build slot move both on: a repeated call has their present values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_within: Option<u64>,
-    /// The progress of the build, the release command or the rollout; only while one runs.
+    /// The progress of the look-up of the image at its registry, the build, the release command or the rollout; only while one
+    /// is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// Why the registry did not name the digest of the image before the rollout: the platform then finds the image as it was posted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_resolved: Option<String>,
     /// A person's decision in the place of checks that came to no verdict: it is waited for, or was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Box<Decision>>,
@@ -113,6 +119,7 @@ impl DeployAnswer {
             message: ending.message,
             ends_within: None,
             progress: None,
+            not_resolved: resolution::not_resolved(entry),
             decision: Decision::of(entry),
             replayed: false,
         }
@@ -183,7 +190,7 @@ impl Restore {
     }
 }
 
-/// The progress of a build, a release command or a rollout, as far as the server that answers knows it.
+/// The progress of a look-up of an image, a build, a release command or a rollout, as far as the server that answers knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
     /// The begin of the step.
@@ -204,7 +211,8 @@ pub struct Progress {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<String>,
     /// The time at which the step fails unless it is over. Absent while the cluster or the builder cannot be reached, or the
-    /// build waits for a slot: that time does not count, so that the deadline moves on.
+    /// build waits for a slot: that time does not count, so that the deadline moves on. Absent as well while the image is looked
+    /// up.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::maybe")]
     #[schemars(schema_with = "schemas::time")]
     pub deadline: Option<Timestamp>,
@@ -368,9 +376,12 @@ pub struct Deploy {
     /// The deploy that the image was taken from; absent if the image was posted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<TakenFrom>,
-    /// The digest that was observed running.
+    /// The digest of the image: named by the registry before the rollout, or observed running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// The labels by which the image says where it comes from; absent if its registry was not asked, or names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Box<ImageLabels>>,
     /// The reason of the end, as a code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -387,7 +398,8 @@ pub struct Deploy {
     #[serde(default, with = "crate::time::maybe", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::time")]
     pub recovered_at: Option<Timestamp>,
-    /// The progress of the build, the release command or the rollout; only while one runs.
+    /// The progress of the look-up of the image at its registry, the build, the release command or the rollout; only while one
+    /// is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// The knowledge of the entry's release command: `may-have-run`, recorded before its start, or `done` once it ended
@@ -404,6 +416,9 @@ pub struct Deploy {
     /// Why the deploy is not verified, or not by all checks that decide, although the app has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_verified: Option<String>,
+    /// Why the registry did not name the digest of the image before the rollout: the platform then finds the image as it was posted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_resolved: Option<String>,
     /// A person's decision in the place of checks that came to no verdict: it is waited for, or was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Box<Decision>>,
@@ -523,6 +538,7 @@ impl Deploy {
             effective: entry.effective,
             from: entry.from.as_ref().map(TakenFrom::of),
             digest: entry.digest.as_ref().map(ToString::to_string),
+            labels: ImageLabels::of(entry),
             reason: ending.reason,
             message: ending.message,
             superseded_by: ending.superseded_by,
@@ -532,6 +548,7 @@ impl Deploy {
             restore: None,
             checks: entry.verification.as_deref().map(CheckOutcome::of).unwrap_or_default(),
             not_verified: entry.not_verified(),
+            not_resolved: resolution::not_resolved(entry),
             decision: Decision::of(entry),
             watch: watch.map(Watch::of).map(Box::new),
             revoked: watch.and_then(Revoked::of),
@@ -545,7 +562,7 @@ impl Deploy {
 
     /// Returns an entry with the progress of its rollout, by the app's state of the same time.
     pub fn shown(deployer: &Deployer, state: &AppState, entry: &deploy::Deploy) -> Self {
-        let progress = deployer.progress(state, entry).as_ref().map(Progress::of);
+        let progress = Progress::shown(entry, deployer.progress(state, entry).as_ref());
         Self { progress, ..Self::of(&state.app.id, entry, &Standing::of(state)) }
     }
 

@@ -61,9 +61,9 @@ pub use calls::{WebhookCall, WebhookCallList};
 pub use checks::{Check, CheckKind, CheckList, CheckSetting, SetCheck, TestedCheck, check_setting_text};
 pub use configuration::{ConfigAnswer, ConfigKept, ConfigPatch, ConfigResult, Configuration, Variable};
 pub use deploy::{
-    CheckFail, CheckOutcome, Decision, Deploy, DeployAnswer, DeployList, DeployPost, Measurement, PastValue, Progress,
-    Promote, PromoteFrom, Rebuild, Restore, Revoked, Rollback, RollbackAnswer, RolledBackTo, ScalePost, Standing,
-    Stopped, TakenFrom, Until, VerdictPost, Watch, ends_within,
+    CheckFail, CheckOutcome, Decision, Deploy, DeployAnswer, DeployList, DeployPost, ImageLabels, Measurement,
+    PastValue, Progress, Promote, PromoteFrom, Rebuild, Restore, Revoked, Rollback, RollbackAnswer, RolledBackTo,
+    ScalePost, Standing, Stopped, TakenFrom, Until, VerdictPost, Watch, ends_within,
 };
 pub use image::Image;
 pub use instances::{Instance, InstanceList, InstanceLog, InstanceLogLine};

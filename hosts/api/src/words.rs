@@ -180,6 +180,16 @@ pub fn watch(deploy: &Deploy) -> Vec<String> {
     lines
 }
 
+/// Returns what the image's label says of the commit that an entry is shown with, as a clause: that it is the label's, or that the
+/// label names another one.
+pub fn commit_remark(deploy: &Deploy) -> Option<String> {
+    if let Some(other) = deploy.other_commit() {
+        return Some(format!("the image says commit {other}"));
+    }
+    let is_labelled = deploy.commit.is_none() && deploy.shown_commit().is_some();
+    is_labelled.then(|| "as the image says".to_owned())
+}
+
 /// Returns the cause of an entry in a word: its trigger, or that it stops or starts the app.
 pub fn cause(deploy: &Deploy) -> &'static str {
     let stops_or_starts = deploy.is_redeploy() && !deploy.scale.is_keep();

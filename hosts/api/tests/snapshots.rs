@@ -13,9 +13,10 @@ use rollhook_core::{
     action::Action,
     app::{self, AppId, AppUid, OnFailure, Source},
     deploy::{
-        Actor, AdmissionId, Decision, Evidence, Origin, Outage, Reason, Revision, Ruling, Scale, State, Stopped,
-        Trigger, WorkloadEnd, WorkloadEvidence,
+        Actor, AdmissionId, Decision, Evidence, Origin, Outage, Reason, Resolution, Revision, Ruling, Scale, State,
+        Stopped, Trigger, WorkloadEnd, WorkloadEvidence,
     },
+    image::ImageLabels,
     ledger::AppState,
     lock::{Lock, LockScope, Locked, Locks},
     ports::{Instances, Platform, Resolved, Sealing, WebhookSecret},
@@ -59,6 +60,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         release: None,
         unreleased: false,
         verification: None,
+        resolution: None,
         digest: None,
         step: 2,
         created_at: Timestamp::from_millis(1_767_323_045_678),
@@ -272,6 +274,63 @@ fn image_at_its_registry() {
     });
     let found = LookedUpImage { image: "registry.example.com/api:v1".parse().unwrap(), resolved };
     insta::assert_json_snapshot!("image", Image::of(found));
+}
+
+fn looked_up(state: State, resolution: Resolution) -> rollhook_core::deploy::Deploy {
+    rollhook_core::deploy::Deploy { resolution: Some(Box::new(resolution)), ..entry(5, state) }
+}
+
+fn labelled() -> rollhook_core::deploy::Deploy {
+    let labels = ImageLabels::default().or([
+        ("org.opencontainers.image.revision", "4f1a77b"),
+        ("org.opencontainers.image.source", "https://git.example.com/shop/api"),
+        ("org.opencontainers.image.version", "1.2"),
+    ]);
+    let digest = format!("sha256:{}", "a".repeat(64)).parse().ok();
+    let resolved = looked_up(State::Succeeded { note: None }, Resolution::Resolved { labels });
+    rollhook_core::deploy::Deploy { digest, ..resolved }
+}
+
+fn unresolved() -> rollhook_core::deploy::Deploy {
+    let why = "registry.example.com has not answered in time.";
+    looked_up(State::Succeeded { note: None }, Resolution::unresolved(why))
+}
+
+#[test]
+fn deploy_says_what_the_registry_has_said_of_its_image() {
+    let of = |entry| Deploy::of(&id(), &entry, &Standing::default());
+    insta::assert_json_snapshot!("deploy_resolved", of(labelled()));
+    insta::assert_json_snapshot!("deploy_not_resolved", of(unresolved()));
+    insta::assert_json_snapshot!("answer_not_resolved", DeployAnswer::of(&id(), &unresolved()));
+    let silent = of(looked_up(State::Queued, Resolution::Resolved { labels: ImageLabels::default() }));
+    assert_eq!((silent.labels, silent.not_resolved), (None, None), "an image without labels");
+}
+
+#[test]
+fn deploy_whose_image_is_looked_up_says_so_until_it_has_ended() {
+    let waits = Progress::shown(&looked_up(State::Queued, Resolution::Pending), None).unwrap();
+    insta::assert_json_snapshot!("progress_looked_up", waits);
+    for other in [entry(5, State::Queued), looked_up(State::Succeeded { note: None }, Resolution::Pending)] {
+        assert_eq!(Progress::shown(&other, None), None);
+    }
+}
+
+#[test]
+fn commit_is_the_posted_one_or_else_that_of_the_label() {
+    let of = |commit: Option<&str>, label: &str| {
+        let labels = ImageLabels::default().or([("org.opencontainers.image.revision", label)]);
+        let commit = commit.map(|commit| commit.parse().unwrap());
+        let resolved = looked_up(State::Queued, Resolution::Resolved { labels });
+        let deploy = Deploy::of(&id(), &rollhook_core::deploy::Deploy { commit, ..resolved }, &Standing::default());
+        (deploy.shown_commit().map(str::to_owned), rollhook_api::words::commit_remark(&deploy))
+    };
+    let long = format!("4f1a77b{}", "0".repeat(33));
+    let shown = |commit: &str, remark: Option<&str>| (Some(commit.to_owned()), remark.map(str::to_owned));
+    assert_eq!(of(Some("4f1a77b"), &long), shown("4f1a77b", None), "the same one in full");
+    assert_eq!(of(Some("4f1a77b"), "abc123f"), shown("4f1a77b", Some("the image says commit abc123f")));
+    assert_eq!(of(None, "abc123f"), shown("abc123f", Some("as the image says")));
+    assert_eq!(of(None, &"a".repeat(129)), (None, None), "a label that is no commit");
+    assert_eq!(of(Some("4f1a77b"), "a\u{1b}b"), shown("4f1a77b", None));
 }
 
 #[test]
@@ -489,6 +548,12 @@ fn the_description_knows_every_member() {
     known("App", serde_json::to_value(App::of(&view(), Timestamp::from_millis(1_767_000_000_000))).unwrap());
     known("Deploy", serde_json::to_value(Deploy::of(&id(), &failed(), &Standing::default())).unwrap());
     known("Deploy", serde_json::to_value(Deploy::of(&id(), &rollback(), &Standing::default())).unwrap());
+    for looked_up in [labelled(), unresolved()] {
+        let deploy = Deploy::of(&id(), &looked_up, &Standing::default());
+        deploy.labels.iter().for_each(|labels| known("ImageLabels", serde_json::to_value(labels).unwrap()));
+        known("Deploy", serde_json::to_value(deploy).unwrap());
+        known("DeployAnswer", serde_json::to_value(DeployAnswer::of(&id(), &looked_up)).unwrap());
+    }
     known("Webhook", serde_json::to_value(webhook()).unwrap());
     let accepted = Accepted {
         deploy: rollback(),

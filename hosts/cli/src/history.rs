@@ -78,7 +78,7 @@ fn row(deploy: &Deploy, when: &str, image: fn(&str) -> String, commit: fn(&str) 
     vec![
         Cell::new(deploy.revision.to_string()),
         Cell::optional(deploy.image.as_deref().map(image)),
-        Cell::optional(deploy.commit.as_deref().map(commit)),
+        Cell::optional(deploy.shown_commit().map(commit)),
         Cell::new(words::cause(deploy)),
         Cell::new(when).tinted(tint(deploy)),
     ]
@@ -161,6 +161,17 @@ pub(crate) fn checks(deploy: &Deploy) -> Vec<String> {
     lines
 }
 
+/// Returns why the registry did not name the digest of an entry's image before its rollout.
+fn not_resolved(deploy: &Deploy) -> Option<String> {
+    deploy.not_resolved.as_deref().map(|why| format!("  not resolved: {}", escaped(why)))
+}
+
+/// Returns the commit of an entry, with what the image's own label says of it.
+pub(crate) fn commit(deploy: &Deploy) -> Option<String> {
+    let remark = words::commit_remark(deploy).map(|remark| format!(" ({remark})")).unwrap_or_default();
+    deploy.shown_commit().map(|commit| format!("{commit}{remark}"))
+}
+
 /// Returns what is said of the watch over a version, a line each, with what the checks have measured within it.
 fn watch(deploy: &Deploy) -> Vec<String> {
     let mut lines: Vec<String> = words::watch(deploy).iter().map(|line| format!("  {}", escaped(line))).collect();
@@ -186,6 +197,7 @@ pub(crate) fn ending(deploy: &Deploy, app: Option<&App>) -> Vec<String> {
     let mut lines = vec![summary(deploy)];
     lines.extend(words::outcome(deploy, app).map(|outcome| format!("  {}", escaped(&outcome))));
     lines.extend(under_way(deploy));
+    lines.extend(not_resolved(deploy));
     lines.extend(checks(deploy));
     lines.extend(watch(deploy));
     let Some(evidence) = &deploy.evidence else { return lines };

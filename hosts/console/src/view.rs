@@ -241,7 +241,7 @@ impl Entry {
             is_revoked: deploy.revoked.is_some(),
             is_on_cluster,
             image: deploy.image.as_deref().map(Image::new),
-            commit: deploy.commit.as_deref().map(|commit| Commit::new(&app.source, commit)),
+            commit: deploy.shown_commit().map(|commit| Commit::new(&app.source, commit)),
             committed: deploy.committed_at.map(|at| When::new(at, frame.now)),
             trigger: cause(deploy),
             from: origin(deploy),

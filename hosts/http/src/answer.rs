@@ -100,7 +100,7 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
     if let Some(last) = &waited.superseded_by {
         now.superseded_by = Some(last.revision);
     }
-    now.progress = deployer.progress_of(&access, waited.last()).await.as_ref().map(Progress::of);
+    now.progress = Progress::shown(waited.last(), deployer.progress_of(&access, waited.last()).await.as_ref());
     let (kind, what) = match &waited.last().state {
         State::Succeeded { .. } => return Ok(reply::json(StatusCode::OK, &now)),
         State::Queued

@@ -1,6 +1,7 @@
 use rollhook_conformance::samples;
 use rollhook_core::{
-    deploy::{Evidence, Reason, WorkloadEnd, WorkloadEvidence},
+    deploy::{Evidence, Reason, Resolution, WorkloadEnd, WorkloadEvidence},
+    image::ImageLabels,
     ledger::{AppState, Change, NewDeploy, Record},
 };
 
@@ -105,6 +106,27 @@ fn deploy_is_one_trace_of_what_its_commits_end() {
 }
 
 #[test]
+fn digest_that_the_registry_named_is_exported_with_the_image() {
+    let mut traced = Traced::new();
+    let deploy = traced.accept(NewDeploy { resolves: true, ..samples::deploy("v1") });
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let resolution = Some(Box::new(Resolution::Resolved { labels: ImageLabels::default() }));
+    let resolved = Deploy { digest: digest.parse().ok(), resolution, ..deploy.moved(State::Queued) };
+    let resolved = traced.record(resolved).unwrap();
+    let rolling = traced.record(resolved.moved(samples::rolling_out(&resolved))).unwrap();
+    traced.record(rolling.moved(State::Succeeded { note: None }));
+    let whole = traced.spans.last().unwrap();
+    let repository = samples::image("v1").repository().to_owned();
+    assert_eq!(fact(whole, "container.image.repo_digests"), format!("[\"{repository}@{digest}\"]"));
+    assert_eq!(fact(whole, "container.image.tags"), "[\"v1\"]");
+    assert_eq!(
+        traced.names(),
+        ["accept", "queue", "rollout", "deploy shop-test/api"],
+        "the look is a part of the queue"
+    );
+}
+
+#[test]
 fn deploy_without_a_caller_has_a_trace_of_its_own_and_an_unsampled_one_none() {
     let mut traced = Traced::new();
     traced.accept(samples::deploy("v1"));
@@ -133,6 +155,8 @@ fn end_is_the_result_of_the_run() {
     for (state, wanted) in [
         (failed(Reason::RELEASE_DEADLINE), "timeout"),
         (failed(Reason::UNREACHABLE), "error"),
+        (failed(Reason::IMAGE_NOT_RESOLVED), "error"),
+        (failed(Reason::IMAGE_NOT_FOUND), "failure"),
         (failed("Crash"), "failure"),
         (State::Superseded { by: rollhook_core::deploy::Revision::FIRST, rollback: false, newer: None }, "skip"),
         (State::Cancelled { reason: Reason::new(Reason::CANCELLED), message: String::new() }, "cancellation"),

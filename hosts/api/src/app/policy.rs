@@ -1,7 +1,7 @@
 //! An app's policy as it is on the wire, and its changes.
 
 use rollhook_core::{
-    app::{self, AppUrl, HoldPolicy, InvalidName, KEEP, LABEL_MAX, OnFailure, ReleaseGroup},
+    app::{self, AppUrl, HoldPolicy, InvalidName, KEEP, LABEL_MAX, OnFailure, ReleaseGroup, Resolve},
     image::Repositories,
     request::{Field, PolicyChange, Refusal},
 };
@@ -54,6 +54,11 @@ pub struct Policy {
     /// The address at which people reach the app, which the console and GitHub link to; empty for none.
     #[serde(default)]
     pub url: String,
+    /// Whether the tag of an image becomes a digest before its rollout, as its registry says: `auto`, as far as the registry
+    /// answers; `require`, or the deploy fails; `off`, the registry is not asked.
+    #[serde(default)]
+    #[schemars(schema_with = "schemas::resolve")]
+    pub resolve: Resolve,
     /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
     /// The number of the newest deploys that stay in the history.
@@ -117,6 +122,7 @@ impl Policy {
             watch_for: duration::format(policy.watch_for),
             release_on_config: policy.release_on_config,
             url: policy.url.as_ref().map(ToString::to_string).unwrap_or_default(),
+            resolve: policy.resolve,
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
             poll: policy.poll.map_or_else(off, duration::format),
@@ -189,6 +195,11 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::APP_URL, "maxLength" = AppUrl::MAX))]
     pub url: Option<String>,
+    /// Whether the tag of an image becomes a digest before its rollout, as its registry says: `auto`, as far as the registry
+    /// answers; `require`, or the deploy fails; `off`, the registry is not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::resolve")]
+    pub resolve: Option<Resolve>,
     /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("items" = schemas::repositories()))]
@@ -232,6 +243,7 @@ impl PolicyPatch {
             watch_for: length(Field::PolicyWatchFor, self.watch_for)?,
             release_on_config: self.release_on_config,
             url: self.url.map(url).transpose()?,
+            resolve: self.resolve,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
             poll: match self.poll {

@@ -2,6 +2,7 @@
 //! the rollout drivers' settings, for which nothing is derived.
 
 use rollhook_core::{
+    app::Resolve,
     check::{CheckMode, Verdict},
     deploy::{ReleaseMark, SEQUENCE_MAX, Scale},
     image::TAG_MAX,
@@ -131,6 +132,10 @@ pub(crate) fn ruling(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn hold_policy(_: &mut SchemaGenerator) -> Schema {
     one_of(&["automatic", "all"])
+}
+
+pub(crate) fn resolve(_: &mut SchemaGenerator) -> Schema {
+    one_of(&Resolve::ALL.map(Resolve::as_str))
 }
 
 pub(crate) fn sealing(_: &mut SchemaGenerator) -> Schema {

@@ -1,7 +1,8 @@
 //! Deploys, rollbacks and the history.
 
 use rollhook_api::{
-    App, Deploy, DeployAnswer, DeployList, DeployPost, Kind, Rollback, RollbackAnswer, VerdictPost, duration, hints,
+    App, Deploy, DeployAnswer, DeployList, DeployPost, ImageLabels, Kind, Rollback, RollbackAnswer, VerdictPost,
+    duration, hints,
     operations::{
         CancelDeploy, DecideDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, PlanRollback, RollBack,
         RollbackQuery, ShowDeploy,
@@ -60,14 +61,18 @@ async fn one(session: &Session<'_>, (id, app): (&AppId, &App), revision: Revisio
         // What every entry of its status is, the first line says.
         let mark = words::mark(&entry).filter(|mark| mark != entry.status.as_str());
         let ending: String = history::ending(&entry, Some(app)).iter().map(|line| format!("{line}\n")).collect();
+        let label = |of: fn(&ImageLabels) -> Option<&str>| entry.labels.as_deref().and_then(of);
         let url = Some(app.policy.url.as_str()).filter(|url| !url.is_empty());
         format!(
-            "{ending}\n{}{}{}{}{}{}{}{}{:10}{} by {who}, {made}\n{}{}",
+            "{ending}\n{}{}{}{}{}{}{}{}{}{}{}{:10}{} by {who}, {made}\n{}{}",
             optional("Mark", mark.as_deref().filter(|_| entry.status.is_terminal())),
             optional("Image", entry.image.as_deref()),
             optional("Digest", entry.digest.as_deref()),
-            optional("Commit", entry.commit.as_deref()),
+            optional("Commit", history::commit(&entry).as_deref()),
             optional("Committed", entry.committed_at.map(time).as_deref()),
+            optional("Version", label(|labels| labels.version.as_deref())),
+            optional("Source", label(|labels| labels.source.as_deref())),
+            optional("Page", label(|labels| labels.url.as_deref())),
             optional("Sequence", entry.sequence.map(|sequence| sequence.to_string()).as_deref()),
             optional("Release", release.as_deref()),
             optional("Config", configuration.as_deref()),
@@ -286,6 +291,9 @@ fn finish(answer: &mut DeployAnswer, ended: Option<&Deploy>) {
     answer.status = ended.status;
     answer.reason.clone_from(&ended.reason);
     answer.message.clone_from(&ended.message);
+    if ended.revision == answer.revision {
+        answer.not_resolved.clone_from(&ended.not_resolved);
+    }
     // If another deploy superseded this one, the answer tells that one's end, under its own number.
     answer.superseded_by = if ended.revision == answer.revision { ended.superseded_by } else { Some(ended.revision) };
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use rollhook_core::deploy::{Evidence, Revision, Scale, Status, Trigger, WorkloadEnd, WorkloadEvidence};
 
-use rollhook_api::{Progress, Restore, WorkloadState};
+use rollhook_api::{ImageLabels, Progress, Restore, WorkloadState};
 
 use super::*;
 use crate::table::Colour;
@@ -37,6 +37,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         effective: revision,
         from: None,
         digest: None,
+        labels: None,
         reason: None,
         message: None,
         superseded_by: None,
@@ -46,6 +47,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         restore: None,
         checks: Vec::new(),
         not_verified: None,
+        not_resolved: None,
         decision: None,
         watch: None,
         revoked: None,
@@ -220,6 +222,30 @@ fn outcome_of_a_failed_rollout_is_its_restore() {
         of(Restore { status: Some(Status::Failed), ..worker }),
         "  revision 4 restores revision 1, registry.example.com/api:abc123f in Deployment/worker: it failed"
     );
+}
+
+#[test]
+fn image_that_was_not_resolved_says_why_and_a_commit_is_that_of_the_label_where_none_was_posted() {
+    let why = Some("registry.example.com denies\u{1b} it".to_owned());
+    let unresolved = Deploy { not_resolved: why, ..entry(3, "def456a", Status::Succeeded, 1) };
+    assert_eq!(ending(&unresolved, None)[1..], ["  not resolved: registry.example.com denies\\u{1b} it"]);
+    let labelled = |posted: Option<&str>, label: &str| {
+        let labels = ImageLabels { revision: Some(label.to_owned()), ..ImageLabels::default() };
+        let commit = posted.map(str::to_owned);
+        Deploy { commit, labels: Some(Box::new(labels)), ..entry(3, "v3", Status::Succeeded, 1) }
+    };
+    let full = "0123456789abcdef0123456789abcdef01234567";
+    let column = |deploy: Deploy| {
+        let table = table(&[deploy], NOW, PLAIN);
+        table.lines().last().unwrap().split_whitespace().nth(2).unwrap().to_owned()
+    };
+    assert_eq!(column(labelled(None, full)), "0123456");
+    assert_eq!(column(labelled(Some("def456a"), full)), "def456a");
+    assert_eq!(column(labelled(None, "\u{1b}[2J")), "-");
+    assert_eq!(commit(&labelled(None, "abc123f")).as_deref(), Some("abc123f (as the image says)"));
+    assert_eq!(commit(&labelled(Some("0123456"), full)).as_deref(), Some("0123456"));
+    let other = commit(&labelled(Some("def456a"), "abc123f"));
+    assert_eq!(other.as_deref(), Some("def456a (the image says commit abc123f)"));
 }
 
 #[test]

@@ -227,7 +227,7 @@ fn row(shown: &ActivityDeploy, frame: &Frame) -> Row {
             (_, _) => reason.map(escaped),
         },
         image: deploy.image.as_deref().map(Image::new),
-        commit: deploy.commit.as_deref().map(|commit| escaped(&rollhook_api::words::short_commit(commit))),
+        commit: deploy.shown_commit().map(|commit| escaped(&rollhook_api::words::short_commit(commit))),
         trigger: cause(deploy),
         actor: escaped(&deploy.actor),
         when: When::new(deploy.created_at, frame.now),

@@ -12,7 +12,7 @@ use rollhook_api::{
     words::{self, release_predicate, workload_evidence},
 };
 use rollhook_core::{
-    app::{AppId, OnFailure, Source},
+    app::{AppId, AppUrl, OnFailure, Source},
     deploy::{Revision, Status},
     text::escaped,
 };
@@ -33,6 +33,12 @@ struct EntryPage<'a> {
     head: &'a Head,
     entry: &'a Entry,
     digest: Option<String>,
+    /// Why the registry did not name the digest before the rollout.
+    not_resolved: Option<String>,
+    /// What the image's label says of the commit.
+    commit_remark: Option<String>,
+    /// What else the image's labels say.
+    labels: Vec<Label>,
     ended: Option<When>,
     running: Option<deploys::Running>,
     /// How often the page is read again, while something goes on.
@@ -55,6 +61,61 @@ struct EntryPage<'a> {
     release: Option<&'static str>,
     log: Option<Log>,
     release_log: Option<Log>,
+}
+
+impl<'a> EntryPage<'a> {
+    /// Returns the page of an entry without its configuration and its logs.
+    fn new(app: &App, deploy: &Deploy, (head, entry, frame): (&'a Head, &'a Entry, &'a Frame)) -> Self {
+        let is_unfinished = !deploy.status.is_terminal();
+        let watched = deploy.watch.as_deref().map(|watch| &watch.checks[..]).unwrap_or_default();
+        Self {
+            head,
+            entry,
+            digest: deploy.digest.as_deref().map(escaped),
+            not_resolved: deploy.not_resolved.as_deref().map(escaped),
+            commit_remark: words::commit_remark(deploy).as_deref().map(escaped),
+            labels: Label::all(deploy),
+            ended: (!is_unfinished).then(|| When::new(deploy.updated_at, frame.now)),
+            running: is_unfinished.then(|| deploys::Running::new(app, deploy, frame)),
+            refresh: refresh(deploy),
+            checks: Measured::all(&deploy.checks, &words::checks(deploy), frame.now),
+            not_verified: deploy.not_verified.as_deref().map(escaped),
+            decision: words::decision(deploy).map(|line| escaped(&line)),
+            may_decide: deploy.awaited_decision().is_some() && frame.may.may_deploy,
+            watch: words::watch(deploy).iter().map(|line| escaped(line)).collect(),
+            watch_checks: Measured::all(watched, &words::watch_checks(deploy), frame.now),
+            evidence: evidence(deploy),
+            outcome: words::outcome(deploy, Some(app)).as_deref().map(deploys::sentence),
+            superseded_by: deploy.superseded_by,
+            release: release_predicate(deploy),
+            configuration: None,
+            log: None,
+            release_log: None,
+            frame,
+        }
+    }
+}
+
+/// A label of the deploy's image, which whoever built it has chosen.
+struct Label {
+    name: &'static str,
+    text: String,
+    /// The address of the link that the label is.
+    href: Option<String>,
+}
+
+impl Label {
+    fn all(deploy: &Deploy) -> Vec<Self> {
+        let Some(labels) = deploy.labels.as_deref() else { return Vec::new() };
+        let page = |name, label: &Option<String>| {
+            let text = label.as_deref()?;
+            let href = text.parse::<AppUrl>().ok().map(|url| url.to_string());
+            Some(Self { name, text: escaped(text), href })
+        };
+        let version = labels.version.as_deref().map(escaped);
+        let version = version.map(|text| Self { name: "Version", text, href: None });
+        [version, page("Source", &labels.source), page("Page", &labels.url)].into_iter().flatten().collect()
+    }
 }
 
 /// The evidence of a failed rollout.
@@ -103,29 +164,12 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         true => step_log(&operations, id, &deploy, (LogStep::Release, 0)).await?,
         false => None,
     };
-    let is_unfinished = !deploy.status.is_terminal();
-    let watched = deploy.watch.as_deref().map(|watch| &watch.checks[..]).unwrap_or_default();
+    let (head, entry) = (Head::new(&app, "deploys"), Entry::new(&app, &deploy, &frame));
     let page = EntryPage {
-        head: &Head::new(&app, "deploys"),
-        entry: &Entry::new(&app, &deploy, &frame),
-        digest: deploy.digest.as_deref().map(escaped),
-        ended: (!is_unfinished).then(|| When::new(deploy.updated_at, frame.now)),
-        running: is_unfinished.then(|| deploys::Running::new(&app, &deploy, &frame)),
-        refresh: refresh(&deploy),
-        checks: Measured::all(&deploy.checks, &words::checks(&deploy), frame.now),
-        not_verified: deploy.not_verified.as_deref().map(escaped),
-        decision: words::decision(&deploy).map(|line| escaped(&line)),
-        may_decide: deploy.awaited_decision().is_some() && frame.may.may_deploy,
-        watch: words::watch(&deploy).iter().map(|line| escaped(line)).collect(),
-        watch_checks: Measured::all(watched, &words::watch_checks(&deploy), frame.now),
-        evidence: evidence(&deploy),
-        outcome: words::outcome(&deploy, Some(&app)).as_deref().map(deploys::sentence),
-        superseded_by: deploy.superseded_by,
-        release: release_predicate(&deploy),
         configuration: configuration(call, id, &app, &deploy).await,
         log,
         release_log,
-        frame: &frame,
+        ..EntryPage::new(&app, &deploy, (&head, &entry, &frame))
     };
     Ok(reply::html(StatusCode::OK, &page))
 }
@@ -285,7 +329,67 @@ pub(crate) async fn decide(call: &Call<'_>, id: &AppId, revision: Revision) -> R
 
 #[cfg(test)]
 mod tests {
+    use rollhook_core::time::Timestamp;
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::{
+        pages::tests::{app, deploy},
+        tests::MACHINE,
+    };
+
+    /// The page of an entry, from its details on.
+    fn details(more: Value) -> String {
+        let frame = Frame { targets: MACHINE, ..Frame::signed_out(Timestamp::from_millis(1_767_323_045_678)) };
+        let (app, deploy) = (app(json!({})), deploy(2, more));
+        let (head, entry) = (Head::new(&app, "deploys"), Entry::new(&app, &deploy, &frame));
+        let page = EntryPage::new(&app, &deploy, (&head, &entry, &frame)).render().unwrap();
+        page.split_once("<h2 id=\"facts\">").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn image_that_was_not_resolved_says_why_beside_its_digest() {
+        let why = "registry.example.com has <b>not</b> answered";
+        let page = details(json!({ "not_resolved": why }));
+        let shown =
+            "<p class=\"quiet\">Not resolved: registry.example.com has &#60;b&#62;not&#60;/b&#62; answered.</p>";
+        assert!(page.contains("<dt>Digest</dt>") && page.contains(shown), "{page}");
+        let page = details(json!({ "digest": "sha256:0a" }));
+        assert!(page.contains("<span class=\"mono\">sha256:0a</span>") && !page.contains("Not resolved"), "{page}");
+        assert!(!details(json!({})).contains("<dt>Digest</dt>"));
+    }
+
+    #[test]
+    fn labels_are_links_only_where_they_are_addresses_of_the_web() {
+        let labels =
+            json!({ "version": "<1.2>", "source": "https://git.example.com/shop/api", "url": "javascript:alert(1)" });
+        let page = details(json!({ "labels": labels }));
+        for shown in [
+            "<dt>Version</dt><dd class=\"break\">&#60;1.2&#62;</dd>",
+            "<a href=\"https://git.example.com/shop/api\" rel=\"noreferrer\">https://git.example.com/shop/api</a>",
+            "<dt>Page</dt><dd class=\"break\">javascript:alert(1)</dd>",
+        ] {
+            assert!(page.contains(shown), "{shown}: {page}");
+        }
+        for other in
+            ["https://ada:secret@a.example", "//a.example", "data:text/html,x", "https://a.example/\"onclick=\"x"]
+        {
+            let page = details(json!({ "labels": { "source": other } }));
+            assert!(page.contains("<dt>Source</dt>") && !page.contains("rel=\"noreferrer\""), "{other}: {page}");
+        }
+    }
+
+    #[test]
+    fn commit_of_the_label_is_shown_where_none_or_another_one_was_posted() {
+        let commit = |posted: Value, label: &str| details(json!({ "commit": posted, "labels": { "revision": label } }));
+        let full = "4f1a77b0123456789abcdef0123456789abcdef0";
+        assert!(!commit(json!("4f1a77b"), full).contains("the image says"), "it is the same one");
+        let page = commit(json!("4f1a77b"), "abc123f");
+        assert!(page.contains("4f1a77b <span class=\"quiet\">(the image says commit abc123f)</span>"), "{page}");
+        let page = commit(json!(null), full);
+        assert!(page.contains(&format!("{full} <span class=\"quiet\">(as the image says)</span>")), "{page}");
+        assert!(!commit(json!(null), "\u{1b}[2J").contains("<dt>Commit</dt>"), "no label that is no commit");
+    }
 
     /// The text that a page shows of a log which is read 64 KiB at a time, and the number of parts.
     fn whole(log: &[u8]) -> (String, usize) {

@@ -8,7 +8,7 @@ use rollhook_api::{
     words::{command, command_line, short_image},
 };
 use rollhook_core::{
-    app::{AppId, HoldPolicy, OnFailure, Source},
+    app::{AppId, HoldPolicy, OnFailure, Resolve, Source},
     text::escaped,
 };
 
@@ -67,6 +67,7 @@ struct Form {
     watch_for: String,
     release_on_config: String,
     url: String,
+    resolve: String,
     repositories: String,
     keep: String,
     poll: String,
@@ -97,6 +98,7 @@ impl Form {
             watch_for: policy.watch_for.clone(),
             release_on_config: if policy.release_on_config { "on" } else { "off" }.to_owned(),
             url: policy.url.clone(),
+            resolve: policy.resolve.as_str().to_owned(),
             repositories: policy.repositories.join("\n"),
             keep: policy.keep.to_string(),
             poll: policy.poll.clone(),
@@ -120,6 +122,7 @@ impl Form {
             watch_for: text("watch_for"),
             release_on_config: text("release_on_config"),
             url: text("url"),
+            resolve: text("resolve"),
             repositories: text("repositories"),
             keep: text("keep"),
             poll: text("poll"),
@@ -145,6 +148,7 @@ impl Form {
             watch_for: given(&self.watch_for),
             release_on_config: on_or_off(&self.release_on_config)?,
             url: Some(self.url.trim().to_owned()),
+            resolve: resolve(&self.resolve)?,
             repositories: Some(repositories.map(str::to_owned).collect()),
             keep: keep.transpose()?,
             poll: given(&self.poll),
@@ -159,6 +163,15 @@ fn on_or_off(text: &str) -> Result<Option<bool>, Failure> {
         "off" => Ok(Some(false)),
         _ => Err(invalid("release-on-config must be on or off.")),
     }
+}
+
+/// Reads the policy on the resolution of images; the form of a git app has none.
+fn resolve(text: &str) -> Result<Option<Resolve>, Failure> {
+    let known = Resolve::ALL.into_iter().find(|policy| policy.as_str() == text);
+    if known.is_none() && !text.is_empty() {
+        return Err(invalid("resolve must be auto, require or off."));
+    }
+    Ok(known)
 }
 
 fn invalid(detail: &str) -> Failure {

@@ -35,10 +35,13 @@ fn apps_are_registered_listed_changed_and_removed() {
     assert_eq!((names(&page), &page["next"]), (vec!["c".to_owned()], &Value::Null));
 
     let path = "/api/v1/apps/shop-test/a";
-    let patch = json!({ "policy": { "on_failure": "leave", "repositories": ["r.example.com/*"], "settle": null } });
+    assert_eq!(server.manage("GET", path).expect(200).json()["policy"]["resolve"], "auto");
+    let patch = json!({ "policy": {
+        "on_failure": "leave", "repositories": ["r.example.com/*"], "settle": null, "resolve": "require",
+    } });
     let changed = server.manage("PATCH", path).json(&patch).expect(200).json();
     assert_eq!(changed["policy"]["on_failure"], "leave");
-    assert_eq!(changed["policy"]["settle"], "10s");
+    assert_eq!((&changed["policy"]["settle"], &changed["policy"]["resolve"]), (&json!("10s"), &json!("require")));
     assert_eq!(server.manage("GET", path).expect(200).json()["policy"], changed["policy"]);
     for (policy, field) in [
         (json!({ "settle": "soon" }), "policy.settle"),
@@ -48,6 +51,12 @@ fn apps_are_registered_listed_changed_and_removed() {
         let reply = server.manage("PATCH", path).json(&json!({ "policy": policy })).expect(422);
         assert_eq!((reply.problem().as_str(), &reply.json()["field"]), ("invalid-field", &json!(field)));
     }
+    let unread = server.manage("PATCH", path).json(&json!({ "policy": { "resolve": "rh_hunter2" } })).expect(400);
+    assert!(
+        unread.text().contains("`auto`, `require`, `off`") && !unread.text().contains("hunter2"),
+        "{}",
+        unread.text()
+    );
     server.manage("DELETE", path).expect(204);
     assert_eq!(server.manage("GET", path).expect(404).problem(), "app-not-found");
     assert_eq!(server.manage("GET", "/api/v1/apps/Bad_/a").expect(404).problem(), "app-not-found");

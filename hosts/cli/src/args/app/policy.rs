@@ -2,8 +2,11 @@
 
 use clap::Args;
 use rollhook_api::PolicyPatch;
+use rollhook_core::app::Resolve;
 
-use crate::args::value::{CommandLine, app_url, command_line, duration, duration_or_off, on_or_off, release_group};
+use crate::args::value::{
+    CommandLine, app_url, command_line, duration, duration_or_off, on_or_off, release_group, resolve,
+};
 
 /// An app's policy, each flag by the policy's name.
 #[derive(Clone, Debug, Default, Args)]
@@ -56,6 +59,10 @@ pub(crate) struct PolicyFlags {
     /// empty for none
     #[arg(long, value_name = "URL", value_parser = app_url)]
     url: Option<String>,
+    /// Whether the tag of an image becomes a digest before its rollout: auto, as far as its registry answers; require, or the
+    /// deploy fails; off, the registry is not asked
+    #[arg(long, value_name = "auto|require|off", value_parser = resolve)]
+    resolve: Option<Resolve>,
     /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
@@ -87,6 +94,7 @@ impl PolicyFlags {
             watch_for: self.watch_for.clone(),
             release_on_config: self.release_on_config,
             url: self.url.clone(),
+            resolve: self.resolve,
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
             keep: self.keep,
