@@ -6,7 +6,7 @@ mod world;
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    app::{Policy, Resolve},
+    app::{CommitRule, Policy, Resolve},
     deploy::{Deploy, Reason, Resolution, Status, Trigger},
     image::{Digest, ImageLabels, ImageRef},
     ports::{Clock, Resolved},
@@ -327,5 +327,33 @@ fn release_command_runs_the_image_that_the_registry_named() {
         assert_eq!(images.world.ended(access, 2).await.status(), Status::Succeeded);
         let ran = images.world.cluster.releases().last().unwrap().image.clone();
         assert_eq!(ran, image(&api("v2")).pinned(digest(2)));
+    });
+}
+
+#[test]
+fn commit_that_is_not_the_labels_fails_only_where_they_have_to_match() {
+    let images = Images::new();
+    let labelled = |revision: &str| {
+        let labels = ImageLabels::default().with(|labels| labels.revision = Some(revision.to_owned()));
+        Resolved::new(digest(8), "application/vnd.oci.image.index.v1+json").with(|resolved| resolved.labels = labels)
+    };
+    let push = |tag: &str, revision: &str| {
+        images.registry.push(&image(&api(tag)), &tag.parse().unwrap(), labelled(revision));
+    };
+    images.run(Policy::default(), async |access| {
+        push("other", "4f1a77b0");
+        // It is posted with commit abc123f.
+        assert_eq!(images.deployed(access, &api("other")).await.status(), Status::Succeeded);
+        let must_match = PolicyChange { commit: Some(CommitRule::MustMatch), ..PolicyChange::default() };
+        images.deployer.change_policy(access, must_match).await.unwrap();
+        let failed = images.deployed(access, &api("other")).await;
+        let (code, message) = reason(&failed);
+        assert_eq!((code.as_str(), failed.touched), (Reason::COMMIT_MISMATCH, false));
+        assert!(message.contains("4f1a77b0") && message.contains("abc123f"), "{message}");
+        push("same", "abc123f000000000000000000000000000000000");
+        push("no-commit", " ");
+        for tag in ["same", "no-commit", "v2"] {
+            assert_eq!(images.deployed(access, &api(tag)).await.status(), Status::Succeeded, "{tag}");
+        }
     });
 }

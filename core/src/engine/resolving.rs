@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Effect, State, interleave, record, retry};
 use crate::{
-    app::Resolve,
+    app::{CommitRule, Resolve},
     deploy::{Deploy, Reason, Resolution, Revision, State as Stored},
     image::ImageRef,
     ports::Resolved,
@@ -112,32 +112,45 @@ pub(super) fn answered(
         return None;
     }
     state.resolve.unanswered = None;
-    Some(record(state, vec![judged(&deploy, answer, is_required)], Vec::new()))
+    let found = match answer {
+        Ok(found) => resolved(&deploy, found, state.app_state.app.policy.commit),
+        Err(why) => unresolved(&deploy, why, is_required),
+    };
+    Some(record(state, vec![found], Vec::new()))
 }
 
-/// Returns a deploy with the answer of its image's registry: resolved, left to its platform, or failed.
-fn judged(deploy: &Deploy, answer: Result<Resolved, NotResolved>, is_required: bool) -> Deploy {
+/// Returns a deploy with the digest of its image; failed if the app has commits match, and the image was built from another one.
+fn resolved(deploy: &Deploy, found: Resolved, rule: CommitRule) -> Deploy {
+    let labelled = found.labels.commit().filter(|_| rule == CommitRule::MustMatch);
+    if let Some((posted, labelled)) = deploy.commit.as_ref().zip(labelled).filter(|(one, other)| !one.may_be(other)) {
+        let message = format!(
+            "The image says that it was built from commit {labelled}, and {posted} was posted with it: the app has them match."
+        );
+        return failed(deploy, Reason::COMMIT_MISMATCH, message);
+    }
+    let resolved = with(deploy, Resolution::Resolved { labels: found.labels });
+    Deploy { digest: Some(found.digest), ..resolved }
+}
+
+/// Returns a deploy whose image was not resolved: left to its platform, or failed.
+fn unresolved(deploy: &Deploy, why: NotResolved, is_required: bool) -> Deploy {
     // A posted digest is the image, whether or not the registry shows it.
     let is_required = is_required && deploy.image.as_ref().is_none_or(|image| image.digest().is_none());
-    match answer {
-        Ok(found) => {
-            let resolved = with(deploy, Resolution::Resolved { labels: found.labels });
-            Deploy { digest: Some(found.digest), ..resolved }
-        }
-        Err(NotResolved::Missing(message)) => failed(deploy, Reason::IMAGE_NOT_FOUND, message),
-        Err(NotResolved::Stored) if is_required => {
+    match why {
+        NotResolved::Missing(message) => failed(deploy, Reason::IMAGE_NOT_FOUND, message),
+        NotResolved::Stored if is_required => {
             let message =
                 "The registry does not have the image: only the platform has stored one, of which it names no digest.";
             failed(deploy, Reason::IMAGE_NOT_RESOLVED, message.to_owned())
         }
-        Err(NotResolved::Stored) => {
+        NotResolved::Stored => {
             with(deploy, Resolution::unresolved("its registry does not have it, and the platform has stored it"))
         }
-        Err(NotResolved::Refused(why) | NotResolved::Unavailable(why)) if is_required => {
+        NotResolved::Refused(why) | NotResolved::Unavailable(why) if is_required => {
             let message = format!("The image was not resolved, as the app requires: {why}");
             failed(deploy, Reason::IMAGE_NOT_RESOLVED, message)
         }
-        Err(NotResolved::Refused(why) | NotResolved::Unavailable(why)) => with(deploy, Resolution::unresolved(&why)),
+        NotResolved::Refused(why) | NotResolved::Unavailable(why) => with(deploy, Resolution::unresolved(&why)),
     }
 }
 

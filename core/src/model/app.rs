@@ -275,6 +275,30 @@ impl Resolve {
     }
 }
 
+/// The rule on a commit that is posted with an image whose label names another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommitRule {
+    /// Both are shown.
+    #[default]
+    Any,
+    /// The deploy fails.
+    MustMatch,
+}
+
+impl CommitRule {
+    /// All of them, the default first.
+    pub const ALL: [Self; 2] = [Self::Any, Self::MustMatch];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::MustMatch => "must-match",
+        }
+    }
+}
+
 /// An app's settings by its owner; every field has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -334,6 +358,10 @@ pub struct Policy {
     // Written even if it is the default: see `poll`.
     #[serde(default)]
     pub resolve: Resolve,
+    /// The rule on a commit that is not the one of the image's label.
+    // Written even if it is the default: see `poll`.
+    #[serde(default)]
+    pub commit: CommitRule,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
     /// The number of the newest deploys that stay in the history; those that a rollback may need stay as well.
@@ -403,6 +431,7 @@ impl Default for Policy {
             release_on_config: release_on_config_by_default(),
             url: None,
             resolve: Resolve::Auto,
+            commit: CommitRule::Any,
             repositories: Repositories::default(),
             keep: keep_by_default(),
             poll: None,

@@ -363,6 +363,8 @@ pub struct PolicyChange {
     pub url: Option<Option<crate::app::AppUrl>>,
     /// The new [`Policy::resolve`].
     pub resolve: Option<crate::app::Resolve>,
+    /// The new [`Policy::commit`].
+    pub commit: Option<crate::app::CommitRule>,
     /// The new [`Policy::repositories`].
     pub repositories: Option<crate::image::Repositories>,
     /// The new [`Policy::keep`].
@@ -448,6 +450,7 @@ impl PolicyChange {
             release_on_config: self.release_on_config.unwrap_or(policy.release_on_config),
             url: self.url.unwrap_or(policy.url),
             resolve: self.resolve.unwrap_or(policy.resolve),
+            commit: self.commit.unwrap_or(policy.commit),
             repositories: self.repositories.unwrap_or(policy.repositories),
             keep: self.keep.unwrap_or(policy.keep),
             poll: self.poll.unwrap_or(policy.poll),

@@ -308,6 +308,7 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("release-on-config", if policy.release_on_config { "on" } else { "off" }.to_owned()),
         ("url", if policy.url.is_empty() { "none".to_owned() } else { policy.url.clone() }),
         ("resolve", policy.resolve.as_str().to_owned()),
+        ("commit", policy.commit.as_str().to_owned()),
         ("repository", repositories),
         ("keep", policy.keep.to_string()),
         ("poll", policy.poll.clone()),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::text::with_fields;
+use crate::{deploy::Commit, text::with_fields};
 
 /// The labels of an image by which its builder says where it comes from. They are the builder's words, and prove nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +48,11 @@ impl ImageLabels {
             }
         }
         self
+    }
+
+    /// Returns the commit that the image was built from, as it says; `None` if the label is missing, or is no commit.
+    pub fn commit(&self) -> Option<Commit> {
+        self.revision.as_ref()?.parse().ok()
     }
 
     /// Returns whether the image says nothing of where it comes from.

@@ -259,9 +259,10 @@ fn stayed(seen: &[Seen], watcher: u64, parts: &[Part], new: &Deploy) -> Option<D
     let mut digests = parts.iter().filter_map(|part| last(part)?.digest.as_ref());
     let first = digests.next();
     let digest = first.filter(|first| digests.all(|other| other == *first));
-    // Where nothing was seen running, what the release command ran with was rolled out.
-    let is_released = digest.is_none() && (new.release.is_some() || new.is_resolved());
-    ran(seen, watcher, parts).filter(|_| digest == new.digest.as_ref() || is_released)
+    // Where nothing runs at the end, what the registry named, what the release command ran with or what ran before was rolled out.
+    let has_run = seen.iter().any(|seen| seen.digest.is_some() && seen.digest == new.digest);
+    let is_known = digest.is_none() && (new.release.is_some() || new.is_resolved() || has_run);
+    ran(seen, watcher, parts).filter(|_| digest == new.digest.as_ref() || is_known)
 }
 
 /// How long a watcher has seen a deploy complete on all of these workloads, by its last look at each.

@@ -1,7 +1,7 @@
 //! An app's policy as it is on the wire, and its changes.
 
 use rollhook_core::{
-    app::{self, AppUrl, HoldPolicy, InvalidName, KEEP, LABEL_MAX, OnFailure, ReleaseGroup, Resolve},
+    app::{self, AppUrl, CommitRule, HoldPolicy, InvalidName, KEEP, LABEL_MAX, OnFailure, ReleaseGroup, Resolve},
     image::Repositories,
     request::{Field, PolicyChange, Refusal},
 };
@@ -59,6 +59,11 @@ pub struct Policy {
     #[serde(default)]
     #[schemars(schema_with = "schemas::resolve")]
     pub resolve: Resolve,
+    /// What becomes of a commit that is posted with an image whose label names another one: `any`, both are shown;
+    /// `must-match`, the deploy fails.
+    #[serde(default)]
+    #[schemars(schema_with = "schemas::commit_rule")]
+    pub commit: CommitRule,
     /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
     /// The number of the newest deploys that stay in the history.
@@ -123,6 +128,7 @@ impl Policy {
             release_on_config: policy.release_on_config,
             url: policy.url.as_ref().map(ToString::to_string).unwrap_or_default(),
             resolve: policy.resolve,
+            commit: policy.commit,
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
             poll: policy.poll.map_or_else(off, duration::format),
@@ -200,6 +206,11 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::resolve")]
     pub resolve: Option<Resolve>,
+    /// What becomes of a commit that is posted with an image whose label names another one: `any`, both are shown;
+    /// `must-match`, the deploy fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::commit_rule")]
+    pub commit: Option<CommitRule>,
     /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("items" = schemas::repositories()))]
@@ -244,6 +255,7 @@ impl PolicyPatch {
             release_on_config: self.release_on_config,
             url: self.url.map(url).transpose()?,
             resolve: self.resolve,
+            commit: self.commit,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
             poll: match self.poll {

@@ -2,7 +2,7 @@
 //! the rollout drivers' settings, for which nothing is derived.
 
 use rollhook_core::{
-    app::Resolve,
+    app::{CommitRule, Resolve},
     check::{CheckMode, Verdict},
     deploy::{ReleaseMark, SEQUENCE_MAX, Scale},
     image::TAG_MAX,
@@ -136,6 +136,10 @@ pub(crate) fn hold_policy(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn resolve(_: &mut SchemaGenerator) -> Schema {
     one_of(&Resolve::ALL.map(Resolve::as_str))
+}
+
+pub(crate) fn commit_rule(_: &mut SchemaGenerator) -> Schema {
+    one_of(&CommitRule::ALL.map(CommitRule::as_str))
 }
 
 pub(crate) fn sealing(_: &mut SchemaGenerator) -> Schema {

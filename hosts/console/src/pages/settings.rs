@@ -8,7 +8,7 @@ use rollhook_api::{
     words::{command, command_line, short_image},
 };
 use rollhook_core::{
-    app::{AppId, HoldPolicy, OnFailure, Resolve, Source},
+    app::{AppId, CommitRule, HoldPolicy, OnFailure, Resolve, Source},
     text::escaped,
 };
 
@@ -68,6 +68,7 @@ struct Form {
     release_on_config: String,
     url: String,
     resolve: String,
+    commit: String,
     repositories: String,
     keep: String,
     poll: String,
@@ -99,6 +100,7 @@ impl Form {
             release_on_config: if policy.release_on_config { "on" } else { "off" }.to_owned(),
             url: policy.url.clone(),
             resolve: policy.resolve.as_str().to_owned(),
+            commit: policy.commit.as_str().to_owned(),
             repositories: policy.repositories.join("\n"),
             keep: policy.keep.to_string(),
             poll: policy.poll.clone(),
@@ -123,6 +125,7 @@ impl Form {
             release_on_config: text("release_on_config"),
             url: text("url"),
             resolve: text("resolve"),
+            commit: text("commit"),
             repositories: text("repositories"),
             keep: text("keep"),
             poll: text("poll"),
@@ -149,6 +152,7 @@ impl Form {
             release_on_config: on_or_off(&self.release_on_config)?,
             url: Some(self.url.trim().to_owned()),
             resolve: resolve(&self.resolve)?,
+            commit: commit_rule(&self.commit)?,
             repositories: Some(repositories.map(str::to_owned).collect()),
             keep: keep.transpose()?,
             poll: given(&self.poll),
@@ -170,6 +174,15 @@ fn resolve(text: &str) -> Result<Option<Resolve>, Failure> {
     let known = Resolve::ALL.into_iter().find(|policy| policy.as_str() == text);
     if known.is_none() && !text.is_empty() {
         return Err(invalid("resolve must be auto, require or off."));
+    }
+    Ok(known)
+}
+
+/// Reads the rule on commits that are not those of their images' labels; the form of a git app has none.
+fn commit_rule(text: &str) -> Result<Option<CommitRule>, Failure> {
+    let known = CommitRule::ALL.into_iter().find(|rule| rule.as_str() == text);
+    if known.is_none() && !text.is_empty() {
+        return Err(invalid("commit must be any or must-match."));
     }
     Ok(known)
 }

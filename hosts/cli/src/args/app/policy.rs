@@ -2,10 +2,10 @@
 
 use clap::Args;
 use rollhook_api::PolicyPatch;
-use rollhook_core::app::Resolve;
+use rollhook_core::app::{CommitRule, Resolve};
 
 use crate::args::value::{
-    CommandLine, app_url, command_line, duration, duration_or_off, on_or_off, release_group, resolve,
+    CommandLine, app_url, command_line, commit_rule, duration, duration_or_off, on_or_off, release_group, resolve,
 };
 
 /// An app's policy, each flag by the policy's name.
@@ -63,6 +63,10 @@ pub(crate) struct PolicyFlags {
     /// deploy fails; off, the registry is not asked
     #[arg(long, value_name = "auto|require|off", value_parser = resolve)]
     resolve: Option<Resolve>,
+    /// What becomes of a commit that is posted with an image whose label names another one: any, both are shown;
+    /// must-match, the deploy fails
+    #[arg(long, value_name = "any|must-match", value_parser = commit_rule)]
+    commit: Option<CommitRule>,
     /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
@@ -95,6 +99,7 @@ impl PolicyFlags {
             release_on_config: self.release_on_config,
             url: self.url.clone(),
             resolve: self.resolve,
+            commit: self.commit,
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
             keep: self.keep,
