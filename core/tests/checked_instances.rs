@@ -66,11 +66,22 @@ impl World {
         world
     }
 
+    /// Makes an app whose first version was not verified: the check was set after it.
+    async fn checked_app(&self) -> Authorized {
+        let access = self.app("api", Policy::default()).await;
+        self.deployer.set_check(&access, check(), None).await.unwrap();
+        access
+    }
+
     /// Keeps the specifications of measurements, which read this.
     fn specs(&self, reading: impl Fn(&MeasureSpec) -> Reading + Send + Sync + 'static) -> Arc<Mutex<Vec<MeasureSpec>>> {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let specs = Arc::clone(&kept);
         self.verifier.reads(move |spec| {
+            // What is read of the time before the rollout is no measurement.
+            if spec.now <= spec.rollout_began {
+                return Reading::NoData;
+            }
             specs.lock().unwrap().push(spec.clone());
             reading(spec)
         });
@@ -79,7 +90,7 @@ impl World {
 
     /// The names of the pods that run.
     async fn pods(&self, access: &Authorized) -> BTreeSet<String> {
-        let target = self.view(access).await.app.target;
+        let target = self.view(access).await.app.target.clone();
         let pods = self.cluster.running(access.app(), &target).into_iter();
         pods.map(|pod| format!("{}-{}", access.app().name, pod.id)).collect()
     }
@@ -96,7 +107,7 @@ impl World {
     }
 }
 
-/// A plan by which the n-th call for addresses, from 0 on, meets a fault.
+/// Returns a plan by which the n-th call for addresses, from 0 on, meets a fault.
 fn plan(fault: impl Fn(usize) -> Fault + Send + Sync + 'static) -> Plan {
     let calls = Mutex::new(0);
     Arc::new(move |call| {
@@ -113,7 +124,7 @@ fn plan(fault: impl Fn(usize) -> Fault + Send + Sync + 'static) -> Plan {
 fn measurement_has_the_ready_instances_of_its_own_deploy_and_no_older_one() {
     let world = World::with_addresses();
     world.run(async {
-        let access = world.app("api", checked()).await;
+        let access = world.checked_app().await;
         let specs = world.specs(|_| Reading::Value(0.0));
         let mut before = world.pods(&access).await;
         for revision in [2, 3] {
@@ -136,7 +147,7 @@ fn measurement_has_the_ready_instances_of_its_own_deploy_and_no_older_one() {
 fn instance_that_fails_fails_the_deploy_which_is_restored() {
     let world = World::with_addresses();
     world.run(async {
-        let access = world.app("api", checked()).await;
+        let access = world.checked_app().await;
         let good = world.pods(&access).await;
         let specs = world.specs(|spec| {
             let ready = spec.instances.as_ref().unwrap();
@@ -159,10 +170,10 @@ fn instance_that_fails_fails_the_deploy_which_is_restored() {
 fn instances_are_named_anew_at_each_measurement() {
     let world = World::with_addresses();
     world.run(async {
-        let access = world.app("api", checked()).await;
+        let access = world.checked_app().await;
         let change = PolicyChange { verify_for: Some(SECOND * 40), ..PolicyChange::default() };
         world.deployer.change_policy(&access, change).await.unwrap();
-        let target = world.view(&access).await.app.target;
+        let target = world.view(&access).await.app.target.clone();
         let (cluster, id) = (Arc::clone(&world.cluster), access.app().clone());
         let specs = world.specs(move |_| {
             let pods = cluster.pods(&id, &target).unwrap();
@@ -198,7 +209,7 @@ fn platform_that_is_away_for_a_while_is_asked_again() {
     let world = World::with_addresses();
     let engine = world.faulty(plan(|call| if call < 2 { Fault::Before } else { Fault::None }));
     world.run_beside(&engine, async {
-        let access = world.app("api", checked()).await;
+        let access = world.checked_app().await;
         let specs = world.specs(|_| Reading::Value(0.0));
         let done = world.deployed(&access, &api("v2")).await;
         assert_eq!((done.status(), note(&done)), (Status::Succeeded, String::new()));
@@ -211,7 +222,7 @@ fn instances_that_cannot_be_named_are_no_verdict() {
     let world = World::with_addresses();
     let engine = world.faulty(plan(|_| Fault::Corrupt));
     world.run_beside(&engine, async {
-        let access = world.app("api", checked()).await;
+        let access = world.checked_app().await;
         let specs = world.specs(|_| Reading::Value(1.0));
         let done = world.deployed(&access, &api("v2")).await;
         assert_eq!(done.status(), Status::Succeeded);
@@ -228,7 +239,7 @@ fn naming_instances_takes_of_the_checks_own_time() {
     let late = |call| if call == 0 { Fault::Late(SECOND * 20) } else { Fault::Late(SECOND * 4) };
     let engine = world.faulty(plan(late));
     world.run_beside(&engine, async {
-        let access = world.app("api", checked()).await;
+        let access = world.checked_app().await;
         let specs = world.specs(|_| Reading::Value(0.0));
         let done = world.deployed(&access, &api("v2")).await;
         let check = &done.verification.as_deref().unwrap().checks[0];

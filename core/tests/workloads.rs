@@ -373,7 +373,7 @@ fn instances_that_checks_ask_are_those_of_the_first_workload() {
         world.deployed(&access, V2).await;
         let app = world.view(&access).await.app;
         let id = DeployId { app: app.uid, revision: Revision::new(2).unwrap() };
-        let spec = RolloutSpec::new(app.id, id, app.target, image(V2));
+        let spec = RolloutSpec::new(app.id.clone(), id, app.target.clone(), image(V2));
         let driver = world.ports(9).rollouts;
         let ready = driver.instance_addresses().unwrap().addresses(&spec, 8080).await.unwrap();
         let names: Vec<_> = ready.instances.iter().map(|found| found.instance.as_str()).collect();
