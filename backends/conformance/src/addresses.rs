@@ -100,18 +100,21 @@ pub async fn addresses_have_no_old_instance(cluster: &dyn Clusters) -> Can {
     let old = named.bench.order(OURS, 1, Sample::Good)?;
     named.bench.roll_out(&old).await;
     named.until(&old, named.bench.instances().await?.len()).await;
-    let hanging = named.bench.order(OURS, 2, Sample::Hanging)?;
-    assert_eq!(named.bench.apply(&hanging).await, Applied::Done);
-    for _ in 0..FEW_LOOKS {
-        let found = named.ready(&hanging).await;
-        assert_eq!(found.instances, [], "an instance that is not ready, or an old one, was named for revision 2");
-        named.cluster.pause().await;
+    // Beside one that cannot be fetched, old instances go on.
+    for (revision, sample) in [(2, Sample::Missing), (3, Sample::Hanging)] {
+        let unready = named.bench.order(OURS, revision, sample)?;
+        assert_eq!(named.bench.apply(&unready).await, Applied::Done);
+        for _ in 0..FEW_LOOKS {
+            let found = named.ready(&unready).await;
+            assert_eq!(found.instances, [], "an instance that is not ready, or an old one, is named for {revision}");
+            named.cluster.pause().await;
+        }
     }
-    let same = named.bench.order(OURS, 3, Sample::Good)?;
+    let same = named.bench.order(OURS, 4, Sample::Good)?;
     assert_eq!(named.bench.apply(&same).await, Applied::Done);
     let old = named.ready(&old).await;
     let now = named.ready(&same).await;
-    assert!(names(&old).is_disjoint(&names(&now)), "an old instance was named for revision 3: {now:?}");
+    assert!(names(&old).is_disjoint(&names(&now)), "an old instance is named for revision 4: {now:?}");
     named.bench.roll_out(&same).await;
     named.until(&same, named.bench.instances().await?.len()).await;
     Ok(())

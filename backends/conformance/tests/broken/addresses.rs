@@ -43,8 +43,7 @@ impl InstanceAddresses for Broken {
 
 #[test]
 fn broken_addresses_of_instances_are_noticed() {
-    let old = "was named for revision 2";
-    notices(Promise::AddressesAreOwn, addresses_have_no_old_instance, old);
+    notices(Promise::AddressesAreOwn, addresses_have_no_old_instance, "or an old one, is named for 2");
     notices(Promise::AddressesAreAll, addresses_are_of_ready_instances_of_the_deploy, "instances within a minute");
     notices(Promise::KeptHaveAddresses, addresses_of_a_restore_are_of_what_it_keeps, "instances within a minute");
 }
