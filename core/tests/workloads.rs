@@ -11,7 +11,7 @@ use rollhook_core::{
     app::{Policy, Target},
     configuration::VariablesChange,
     deploy::{Deploy, Origin, Reason, Revision, State, Status},
-    ports::{Clock, LogQuery, RolloutDriver},
+    ports::{Clock, DeployId, LogQuery, RolloutDriver, RolloutSpec},
     request::{ConfigureRequest, PolicyChange, RedeployRequest, Refusal, Registration, RollbackRequest, TargetChange},
     service::{Authorized, Configured, Deployer},
 };
@@ -362,6 +362,22 @@ fn redeploy_brings_a_workload_along_that_was_added() {
             after.iter().all(|(_, is_complete, message)| *is_complete && !message.contains("next deploy")),
             "{after:?}"
         );
+    });
+}
+
+#[test]
+fn instances_that_checks_ask_are_those_of_the_first_workload() {
+    let world = World::new(DELAY);
+    world.run(async {
+        let access = world.release(Policy::default()).await;
+        world.deployed(&access, V2).await;
+        let app = world.view(&access).await.app;
+        let id = DeployId { app: app.uid, revision: Revision::new(2).unwrap() };
+        let spec = RolloutSpec::new(app.id.clone(), id, app.target.clone(), image(V2));
+        let driver = world.ports(9).rollouts;
+        let ready = driver.instance_addresses().unwrap().addresses(&spec, 8080).await.unwrap();
+        let names: Vec<_> = ready.instances.iter().map(|found| found.instance.as_str()).collect();
+        assert!(names.len() == 2 && names.iter().all(|name| name.starts_with("web-")), "{names:?}");
     });
 }
 

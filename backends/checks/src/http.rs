@@ -1,4 +1,6 @@
-//! Checks of kind `http`: a request through the app's route.
+//! Checks of kind `http`: a request through the app's route, or of each instance.
+
+use std::net::SocketAddr;
 
 use http::{Method, Request, StatusCode};
 use memchr::memmem;
@@ -13,6 +15,7 @@ use serde_json::Value;
 
 use crate::{
     found::Found,
+    instances::{self, InstanceCalls},
     login::{self, Hidden, Login},
     placeholders::{self, Values},
     settings::{Texts, written},
@@ -20,7 +23,7 @@ use crate::{
     verifier::AllowedAddresses,
 };
 
-pub(crate) const ABOUT: &str = "A request through the app's route, and what its answer must be.";
+pub(crate) const ABOUT: &str = "A request through the app's route, or of each instance, and what its answer must be.";
 
 pub(crate) const SETTINGS: &[CheckSetting] = &[
     CheckSetting {
@@ -46,8 +49,17 @@ pub(crate) const SETTINGS: &[CheckSetting] = &[
         about: "The verdict of a request that is not answered in time: none, or fail; by default none.",
         required: false,
     },
+    CheckSetting {
+        name: EACH_INSTANCE,
+        about: "The port of the container, such as 8080: each new instance that is ready is asked there, over http, in place of the \
+                URL's server, and all must pass. The URL gives the path and the Host header.",
+        required: false,
+    },
     login::SETTING,
 ];
+
+/// The setting of a check that asks each instance.
+const EACH_INSTANCE: &str = "each_instance";
 
 /// The most bytes of an answer that are read.
 const BODY_MAX: usize = 64 * 1024;
@@ -69,15 +81,26 @@ pub(crate) struct HttpCheck {
     expected: Expected,
     /// The verdict of a request that is not answered.
     unreachable: Verdict,
+    /// The port at which each instance is asked, in place of the URL's server.
+    each_instance: Option<u16>,
     pub(crate) login: Option<Login>,
 }
 
 impl HttpCheck {
-    pub(crate) fn parse(mut texts: Texts, addresses: &AllowedAddresses, fetch: &Fetch) -> Result<Self, String> {
+    pub(crate) fn parse(
+        mut texts: Texts,
+        (addresses, fetch): (&AllowedAddresses, &Fetch),
+        instances: &InstanceCalls,
+    ) -> Result<Self, String> {
         let mut take = |name| texts.remove(name);
         let url = take("url").unwrap_or_default();
         let filled = placeholders::url(&url, &Values::sample()).map_err(|why| format!("url {why}"))?;
-        addresses.check(fetch, &filled).map_err(|why| format!("url {why}."))?;
+        let each_instance = take(EACH_INSTANCE).map(|port| parse_port(&port)).transpose()?;
+        match each_instance {
+            // Nobody is called at its host.
+            Some(_) => instances.fetch.check(&filled).map_err(|why| format!("url {why}."))?,
+            None => addresses.check(fetch, &filled).map_err(|why| format!("url {why}."))?,
+        }
         let method = match take("method").as_deref() {
             None | Some("GET") => Method::GET,
             Some("HEAD") => Method::HEAD,
@@ -103,7 +126,12 @@ impl HttpCheck {
             Some(_) => return Err("unreachable must be none or fail.".to_owned()),
         };
         let login = take("login").map(|login| Login::parse(&login)).transpose()?;
-        Ok(Self { url, method, statuses, expected, unreachable, login })
+        if each_instance.is_some() && login.is_some() {
+            return Err(
+                "login cannot be given with each_instance: the secret is for the server of the URL alone.".to_owned()
+            );
+        }
+        Ok(Self { url, method, statuses, expected, unreachable, each_instance, login })
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -116,6 +144,7 @@ impl HttpCheck {
             ("json", pointer),
             ("equals", value),
             ("unreachable", Some(self.unreachable.to_string())),
+            (EACH_INSTANCE, self.each_instance.map(|port| port.to_string())),
             ("login", self.login.as_ref().map(Login::to_string)),
         ])
     }
@@ -132,15 +161,29 @@ impl HttpCheck {
     pub(crate) fn request(&self, spec: &MeasureSpec) -> String {
         // Its placeholders were checked with the settings.
         let url = placeholders::url(&self.url, &Values::of(spec)).unwrap_or_else(|_| self.url.clone());
-        format!("{} {url}{}", self.method, login::shown(self.login.as_ref()))
+        match self.each_instance {
+            Some(port) => format!("{} {}", self.method, instances::shown(&url, port, spec.instances.as_ref())),
+            None => format!("{} {url}{}", self.method, login::shown(self.login.as_ref())),
+        }
     }
 
-    /// Makes the request, for as long as it takes.
-    pub(crate) async fn measure(&self, addresses: &AllowedAddresses, fetch: &Fetch, spec: &MeasureSpec) -> Found {
+    /// Makes the request, for as long as it takes; of each instance, within the check's time.
+    pub(crate) async fn measure(
+        &self,
+        (addresses, fetch): (&AllowedAddresses, &Fetch),
+        instances: &InstanceCalls,
+        spec: &MeasureSpec,
+    ) -> Found {
         let url = match placeholders::url(&self.url, &Values::of(spec)) {
             Ok(url) => url,
             Err(why) => return Found::none(format!("The url {why}")),
         };
+        if self.each_instance.is_some() {
+            let unanswered = || Found::new(self.unreachable, "The request was not answered in time.");
+            return instances
+                .each(spec, unanswered, |address| self.measure_instance(&url, address, &instances.fetch))
+                .await;
+        }
         // What the operator allows may have changed since the check was set.
         if let Err(why) = addresses.check(fetch, &url) {
             return Found::none(format!("The request was not made: its address {why}."));
@@ -151,6 +194,19 @@ impl HttpCheck {
         if let Err(why) = login::add(self.login.as_ref(), &mut request, spec.secret.as_ref()) {
             return Found::none(format!("The request was not made: {why}."));
         }
+        self.ask(fetch, request, &Hidden::of(spec.secret.as_ref())).await
+    }
+
+    /// Makes the request of an instance.
+    async fn measure_instance(&self, url: &str, address: SocketAddr, fetch: &Fetch) -> Found {
+        match instances::request(&self.method, url, address) {
+            Some(request) => self.ask(fetch, request, &Hidden::of(None)).await,
+            None => Found::none("The request was not made: its URL cannot be read."),
+        }
+    }
+
+    /// Makes a request, and returns what its answer means.
+    async fn ask(&self, fetch: &Fetch, request: Request<Vec<u8>>, hidden: &Hidden) -> Found {
         match fetch.send_and_read(request).await {
             Ok(answer) => {
                 let (head, body) = answer.into_parts();
@@ -167,7 +223,7 @@ impl HttpCheck {
                     return Found::new(Verdict::Pass, format!("The answer has status {status}."))
                         .of(status.to_string());
                 }
-                match read(body, &Hidden::of(spec.secret.as_ref())).await {
+                match read(body, hidden).await {
                     Ok(Some(body)) => self.expected.judge(&body, status),
                     Ok(None) => Found::none("The answer repeats the check's secret, and was not read."),
                     Err(error) => self.unanswered(&error).of(status.to_string()),
@@ -196,6 +252,17 @@ impl HttpCheck {
         let seconds = spec.check.timeout.as_secs_f64();
         Found::new(self.unreachable, format!("The request was not answered within {seconds} s."))
     }
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    let port = text.parse().ok().filter(|port| *port > 0);
+    port.ok_or_else(|| "each_instance must be the port of the container, from 1 to 65535.".to_owned())
+}
+
+/// Returns the port at which a check of these settings asks each instance.
+pub(crate) fn instance_port(settings: &Settings) -> Option<u16> {
+    let port = settings.get(EACH_INSTANCE)?;
+    parse_port(port.as_str().unwrap_or(&port.to_string())).ok()
 }
 
 /// Returns whether a status says that a login is not, or no longer, good: that is no verdict on the version.

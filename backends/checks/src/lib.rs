@@ -8,6 +8,12 @@
 //!   Measured (pass · fail · none) ◄──── found.rs ◄──── route, Prometheus, service ◄──╯
 //! ```
 //!
+//! # Instances
+//!
+//! A check of kind `http` may ask each instance in place of the route (`instances.rs`). Its person names a port, and the platform
+//! the addresses: the rules for the addresses of URLs are not for these. What a person may see of the answers, and the bounds of
+//! size and time, are those of any other check, and none of them has a login.
+//!
 //! # Silence
 //!
 //! A request that is not answered (its name does not resolve, the connection is refused or torn, no answer comes in time)
@@ -21,6 +27,7 @@ mod answer;
 mod condition;
 mod found;
 mod http;
+mod instances;
 mod login;
 mod placeholders;
 mod prometheus;

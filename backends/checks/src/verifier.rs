@@ -16,6 +16,7 @@ use rollhook_https::{Fetch, covers, holding};
 use crate::{
     found::Found,
     http::{self, HttpCheck},
+    instances::InstanceCalls,
     login::{self, FORMS, Hidden, origin},
     prometheus::{self, PrometheusCheck},
     settings,
@@ -54,6 +55,7 @@ const FLAG: &str = "--allow-local-receivers";
 pub struct HttpVerifier {
     fetch: Fetch,
     addresses: AllowedAddresses,
+    instances: InstanceCalls,
     turns: Slots,
 }
 
@@ -100,9 +102,10 @@ impl Read {
         }
     }
 
-    async fn measure(&self, addresses: &AllowedAddresses, fetch: &Fetch, spec: &MeasureSpec) -> Found {
+    async fn measure(&self, of: &HttpVerifier, spec: &MeasureSpec) -> Found {
+        let (addresses, fetch) = (&of.addresses, &of.fetch);
         match self {
-            Self::Http(check) => check.measure(addresses, fetch, spec).await,
+            Self::Http(check) => check.measure((addresses, fetch), &of.instances, spec).await,
             Self::Prometheus(check) => check.measure(addresses, fetch, spec).await,
             Self::Webhook(check) => check.measure(addresses, fetch, spec).await,
         }
@@ -136,6 +139,7 @@ impl HttpVerifier {
         Self {
             fetch: Fetch::new(addresses.local, FLAG).with_own_lookups(TURNS.0),
             addresses,
+            instances: InstanceCalls::new(),
             turns: Slots::with_share(TURNS.0, TURNS.1),
         }
     }
@@ -150,7 +154,7 @@ impl HttpVerifier {
         };
         let texts = settings::read(described, settings)?;
         match kind.as_str() {
-            "http" => HttpCheck::parse(texts, &self.addresses, &self.fetch).map(Read::Http),
+            "http" => HttpCheck::parse(texts, (&self.addresses, &self.fetch), &self.instances).map(Read::Http),
             "prometheus" => PrometheusCheck::parse(texts, &self.addresses, &self.fetch).map(Read::Prometheus),
             _ => WebhookCheck::parse(texts, &self.addresses, &self.fetch).map(Read::Webhook),
         }
@@ -185,8 +189,12 @@ impl Verifier for HttpVerifier {
         self.read(kind, settings)?.check_secret(secret)
     }
 
+    fn instance_port(&self, kind: &CheckKind, settings: &Settings) -> Option<u16> {
+        if kind.as_str() == "http" { http::instance_port(settings) } else { None }
+    }
+
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {
-        let (fetch, addresses, time) = (&self.fetch, &self.addresses, spec.check.timeout);
+        let time = spec.check.timeout;
         let Ok(turn) = tokio::time::timeout(time, self.turns.acquire(&spec.app.namespace)).await else {
             let found =
                 Found::none("Nothing was measured: others of the environment are measured, and came before it.");
@@ -201,7 +209,7 @@ impl Verifier for HttpVerifier {
                 return Ok(found.measured(spec.now, String::new(), String::new()));
             }
         };
-        let found = tokio::time::timeout(time, holding(turn, read.measure(addresses, fetch, spec))).await;
+        let found = tokio::time::timeout(time, holding(turn, read.measure(self, spec))).await;
         let found = found.unwrap_or_else(|_| read.timed_out(spec));
         let found = Hidden::of(spec.secret.as_ref()).hide(found);
         Ok(found.measured(spec.now, read.request(spec), read.condition()))

@@ -284,7 +284,7 @@ fn settings_that_cannot_be_measured_are_refused() {
 fn kinds_are_described_with_all_of_their_settings() {
     let described = verifier().describe();
     let kinds: Vec<_> = described.iter().map(|kind| (kind.kind.as_str(), kind.settings.len())).collect();
-    assert_eq!(kinds, [("http", 8), ("prometheus", 8), ("webhook", 1)]);
+    assert_eq!(kinds, [("http", 9), ("prometheus", 8), ("webhook", 1)]);
 }
 
 /// Measures a check of kind `prometheus` once, with these answers of the API.

@@ -19,11 +19,11 @@ use rollhook_core::{
     ports::{
         self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
         CheckedSettings, Clock, Committed, ConfigurationStore, DeployId, DriverIdentity, Heartbeat, HistoryStore,
-        InstanceLogPart, InstanceLogs, KindOfCheck, ListedApp, Loaded, LogQuery, LoggedWorkload, MeasureSpec, Measured,
-        Observation, Page, Registry, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, Resolved, RolloutDriver,
-        RolloutFailure, RolloutSpec, Sealing, SettingsRequest, Started, StoreLimits, StoredConfiguration, StoredImages,
-        TagPage, TagQuery, TargetInstance, TargetReader, TargetRequest, TimesBefore, TokenMark, TokenMatcher,
-        TokenStore, Validated, Verifier, Version, WebhookSecret,
+        InstanceAddresses, InstanceLogPart, InstanceLogs, KindOfCheck, ListedApp, Loaded, LogQuery, LoggedWorkload,
+        MeasureSpec, Measured, Observation, Page, ReadyInstances, Registry, ReleaseRun, ReleaseRunner, ReleaseSpec,
+        ReleaseState, Resolved, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, SettingsRequest, Started,
+        StoreLimits, StoredConfiguration, StoredImages, TagPage, TagQuery, TargetInstance, TargetReader, TargetRequest,
+        TimesBefore, TokenMark, TokenMatcher, TokenStore, Validated, Verifier, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -283,6 +283,10 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
         self.inner.instance_logs().map(|_| self as _)
     }
 
+    fn instance_addresses(&self) -> Option<&dyn InstanceAddresses> {
+        self.inner.instance_addresses().map(|_| self as _)
+    }
+
     fn stored_images(&self) -> Option<&dyn StoredImages> {
         self.inner.stored_images().map(|_| self as _)
     }
@@ -368,6 +372,16 @@ impl<T: RolloutDriver + ?Sized> InstanceLogs for Faulty<T> {
     }
 }
 
+#[async_trait]
+impl<T: RolloutDriver + ?Sized> InstanceAddresses for Faulty<T> {
+    async fn addresses(&self, order: &RolloutSpec, port: u16) -> Result<ReadyInstances> {
+        let Some(addresses) = self.inner.instance_addresses() else {
+            return Err(Error::invalid("the driver names no addresses of instances"));
+        };
+        self.call("instances.addresses", addresses.addresses(order, port)).await
+    }
+}
+
 fn no_logs() -> Error {
     Error::invalid("the driver keeps no logs of instances")
 }
@@ -449,6 +463,10 @@ impl<T: Verifier + ?Sized> Verifier for Faulty<T> {
         secret: &CheckSecret,
     ) -> std::result::Result<(), String> {
         self.inner.check_secret(kind, settings, secret)
+    }
+
+    fn instance_port(&self, kind: &CheckKind, settings: &Settings) -> Option<u16> {
+        self.inner.instance_port(kind, settings)
     }
 
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {

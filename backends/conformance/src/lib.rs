@@ -84,7 +84,7 @@
 //! store without records hands out `None`.
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], [`releases!`] if they run release
-//! commands, with [`Releases`], and [`instances!`] if they read the logs of instances; builders run [`builds!`] with a
+//! commands, with [`Releases`], [`instances!`] if they read the logs of instances, and [`addresses!`] if they name the addresses of these; builders run [`builds!`] with a
 //! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`], verifiers [`verifiers!`] with a [`Verifiers`], and readers
 //! of registries [`registries!`] with a [`Registries`].
 //!
@@ -101,6 +101,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
+pub mod addresses;
 pub mod branch_reader;
 pub mod builds;
 pub mod client;

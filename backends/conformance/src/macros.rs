@@ -206,6 +206,21 @@ macro_rules! instances {
     };
 }
 
+/// Stamps the cases of `InstanceAddresses`, each on a target of its own.
+///
+/// The arguments are those of [`rollouts!`].
+#[macro_export]
+macro_rules! addresses {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, addresses:
+            addresses_are_of_ready_instances_of_the_deploy,
+            addresses_have_no_old_instance,
+            addresses_of_a_restore_are_of_what_it_keeps,
+            addresses_away_is_unavailable,
+        }
+    };
+}
+
 /// Stamps the cases of `BuildTrigger`, each on a builder of its own.
 ///
 /// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
@@ -291,7 +306,7 @@ macro_rules! registries {
     };
 }
 
-/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`releases!`], [`instances!`],
+/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`releases!`], [`instances!`], [`addresses!`],
 /// [`builds!`], [`branches!`], [`verifiers!`] and [`registries!`] name them all.
 #[macro_export]
 macro_rules! cases {

@@ -29,6 +29,7 @@
 //!
 //! Access to the engine's socket is the access of root to the machine.
 
+mod addresses;
 mod advance;
 mod builds;
 mod description;
@@ -76,9 +77,9 @@ use rollhook_core::{
     disk::DiskSpace,
     image::ImageRef,
     ports::{
-        Applied, AtRest, CheckedSettings, DriverIdentity, InstanceLogs, Observation, ReleaseRunner, RolloutDriver,
-        RolloutFailure, RolloutSpec, SettingsRequest, StoredImages, TargetDescription, TargetReader, TargetRequest,
-        Validated,
+        Applied, AtRest, CheckedSettings, DriverIdentity, InstanceAddresses, InstanceLogs, Observation, ReleaseRunner,
+        RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, StoredImages, TargetDescription, TargetReader,
+        TargetRequest, Validated,
     },
 };
 
@@ -279,6 +280,10 @@ impl RolloutDriver for DockerMachine {
     }
 
     fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
+        Some(self)
+    }
+
+    fn instance_addresses(&self) -> Option<&dyn InstanceAddresses> {
         Some(self)
     }
 

@@ -43,6 +43,7 @@
 //! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
 //! | `secrets` | get, list, create, patch, delete, for apps with a configuration: of those that exist the metadata alone are read, but for one that a deploy asks for and its workload does not know yet |
 
+mod addresses;
 mod apply;
 mod at_rest;
 mod bounded_answers;
@@ -89,8 +90,8 @@ use rollhook_core::{
     app::{App, AppUid, Target},
     deploy::Evidence,
     ports::{
-        Applied, AtRest, DriverIdentity, InstanceLogs, Observation, ReleaseRunner, RolloutDriver, RolloutFailure,
-        RolloutSpec, TargetDescription, TargetReader, TargetRequest, Validated,
+        Applied, AtRest, DriverIdentity, InstanceAddresses, InstanceLogs, Observation, ReleaseRunner, RolloutDriver,
+        RolloutFailure, RolloutSpec, TargetDescription, TargetReader, TargetRequest, Validated,
     },
 };
 use serde::Deserialize;
@@ -224,6 +225,10 @@ impl RolloutDriver for KubernetesCluster {
     }
 
     fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
+        Some(self)
+    }
+
+    fn instance_addresses(&self) -> Option<&dyn InstanceAddresses> {
         Some(self)
     }
 

@@ -25,6 +25,11 @@ const SETTINGS: &[CheckSetting] = &[
         about: "The place that the secret is for; by default there is none.",
         required: false,
     },
+    CheckSetting {
+        name: "each_instance",
+        about: "The port at which each instance is asked; by default none is.",
+        required: false,
+    },
 ];
 /// The most characters that are read of an answer.
 const READ_MAX: usize = 100;
@@ -110,7 +115,7 @@ fn kind() -> CheckKind {
 
 fn at_most(settings: &Settings) -> std::result::Result<f64, String> {
     if let Some(other) = settings.keys().find(|key| SETTINGS.iter().all(|known| known.name != *key)) {
-        return Err(format!("A simulated check has no setting {other}: it has at_most and secret_for."));
+        return Err(format!("A simulated check has no setting {other}: it has at_most, secret_for and each_instance."));
     }
     let value = settings.get("at_most").map_or(Some(0.0), serde_json::Value::as_f64);
     value.ok_or_else(|| "at_most must be a number.".to_owned())
@@ -134,6 +139,7 @@ impl Verifier for SimulatedVerifier {
         let mut complete = Settings::new();
         complete.insert("at_most".to_owned(), at_most(settings)?.into());
         complete.extend(self.secret_for(kind, settings).map(|place| ("secret_for".to_owned(), place.into())));
+        complete.extend(self.instance_port(kind, settings).map(|port| ("each_instance".to_owned(), port.into())));
         Ok(complete)
     }
 
@@ -143,6 +149,10 @@ impl Verifier for SimulatedVerifier {
 
     fn check_secret(&self, _: &CheckKind, _: &Settings, _: &CheckSecret) -> std::result::Result<(), String> {
         Ok(())
+    }
+
+    fn instance_port(&self, _: &CheckKind, settings: &Settings) -> Option<u16> {
+        settings.get("each_instance")?.as_u64()?.try_into().ok()
     }
 
     async fn measure(&self, spec: &MeasureSpec) -> Result<Measured> {

@@ -39,10 +39,10 @@ use rollhook_core::{
     deploy::{Evidence, Reason},
     instance::InstanceName,
     ports::{
-        Applied, AtRest, CheckedSettings, DriverIdentity, InstanceLogPart, InstanceLogs, LogQuery, LoggedWorkload,
-        Observation, Phase, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver, RolloutFailure,
-        RolloutSpec, SettingsRequest, StoredImages, TargetDescription, TargetInstance, TargetReader, TargetRequest,
-        TargetSetting, Validated,
+        Applied, AtRest, CheckedSettings, DriverIdentity, InstanceAddresses, InstanceLogPart, InstanceLogs, LogQuery,
+        LoggedWorkload, Observation, Phase, ReadyInstances, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState,
+        RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, StoredImages, TargetDescription, TargetInstance,
+        TargetReader, TargetRequest, TargetSetting, Validated,
     },
 };
 
@@ -304,6 +304,10 @@ impl RolloutDriver for Workloads {
         self.inner.instance_logs().map(|_| self as _)
     }
 
+    fn instance_addresses(&self) -> Option<&dyn InstanceAddresses> {
+        self.inner.instance_addresses().map(|_| self as _)
+    }
+
     async fn forget(&self, app: &App) -> Result<()> {
         self.begun.forget(app.uid);
         self.inner.forget(app).await
@@ -378,6 +382,20 @@ impl InstanceLogs for Workloads {
             return Ok(vec![LoggedWorkload { name, app: app.clone() }]);
         };
         Ok(parts.iter().map(|part| LoggedWorkload { name: part.name.clone(), app: part.app(app) }).collect())
+    }
+}
+
+/// The instances that are asked are those of the first workload: the others, such as workers, serve nobody.
+#[async_trait]
+impl InstanceAddresses for Workloads {
+    async fn addresses(&self, spec: &RolloutSpec, port: u16) -> Result<ReadyInstances> {
+        let Some(addresses) = self.inner.instance_addresses() else {
+            return Err(Error::invalid("the driver below names no addresses of instances"));
+        };
+        match Parts::of(&spec.target)? {
+            Some(parts) => addresses.addresses(&parts.get(0).spec(spec), port).await,
+            None => addresses.addresses(spec, port).await,
+        }
     }
 }
 

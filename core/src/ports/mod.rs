@@ -34,6 +34,7 @@
 //!   compares random histories with a model; that crate's documentation shows the harness. `examples/own_backend` is a
 //!   whole store in a JSON file.
 
+mod addresses;
 mod branches;
 mod builds;
 mod clock;
@@ -47,6 +48,7 @@ mod rollout;
 mod tokens;
 mod verifier;
 
+pub use addresses::{ADDRESSES_MAX, InstanceAddress, InstanceAddresses, ReadyInstances};
 pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
 pub use clock::{Clock, Rng, WallClock, steady};

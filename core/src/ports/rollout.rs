@@ -16,7 +16,7 @@ use crate::{
     deploy::{Evidence, Reason, Revision, Scale},
     error::Result,
     image::ImageRef,
-    ports::{InstanceLogs, ReleaseRunner},
+    ports::{InstanceAddresses, InstanceLogs, ReleaseRunner},
     text::with_fields,
 };
 
@@ -330,9 +330,9 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// # What not every platform can do
 ///
 /// A driver that can read a target after its deploy has ended has a [`TargetReader`], one that can run release commands
-/// has a [`ReleaseRunner`], one whose platform keeps the logs of instances has [`InstanceLogs`], and one that stores images
-/// where rollhook is to care for them has [`StoredImages`]. Their calls are bound by the same rules. A decorator hands out
-/// what its inner driver hands out.
+/// has a [`ReleaseRunner`], one whose platform keeps the logs of instances has [`InstanceLogs`], one whose instances have
+/// addresses that this process reaches has [`InstanceAddresses`], and one that stores images where rollhook is to care for them
+/// has [`StoredImages`]. Their calls are bound by the same rules. A decorator hands out what its inner driver hands out.
 #[async_trait]
 pub trait RolloutDriver: Send + Sync {
     /// Returns what this driver deploys to: the same in every process and after every restart, and another one for
@@ -436,6 +436,11 @@ pub trait RolloutDriver: Send + Sync {
 
     /// Returns the reader of the instances' logs; `None`: the platform keeps none.
     fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
+        None
+    }
+
+    /// Returns what names the addresses of instances; `None`: they have none that this process reaches.
+    fn instance_addresses(&self) -> Option<&dyn InstanceAddresses> {
         None
     }
 

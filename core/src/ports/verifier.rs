@@ -11,7 +11,7 @@ use crate::{
     deploy::Commit,
     error::Result,
     image::ImageRef,
-    ports::{CheckRun, DeployId},
+    ports::{CheckRun, DeployId, ReadyInstances},
     text::with_fields,
     time::Timestamp,
 };
@@ -48,6 +48,8 @@ pub struct MeasureSpec {
     pub app: AppId,
     /// The deploy that is verified; of a check that a person tries out, the current one.
     pub deploy: DeployId,
+    /// Whether the deploy records what ran when the app was registered.
+    pub adopted: bool,
     /// The app's target.
     pub target: Arc<Target>,
     /// The image of the deploy.
@@ -60,6 +62,9 @@ pub struct MeasureSpec {
     pub secret: Option<CheckSecret>,
     /// The run of its command, if it has one.
     pub run: CheckRun,
+    /// The instances of the deploy that are ready, of a check that [asks each](Verifier::instance_port); `None`: it asks none, or
+    /// the platform names no addresses.
+    pub instances: Option<ReadyInstances>,
     /// The configuration of the deploy, without its variables: its command gets them.
     pub configuration: Option<Configuration>,
     /// When the verification began.
@@ -120,12 +125,14 @@ impl MeasureSpec {
         Self {
             app: app.clone(),
             deploy,
+            adopted: false,
             target,
             image,
             commit: None,
             check,
             secret: None,
             run,
+            instances: None,
             configuration: None,
             since: now,
             rollout_began: now,
@@ -189,6 +196,14 @@ pub trait Verifier: Send + Sync {
     ) -> std::result::Result<(), String> {
         let _ = (settings, secret);
         Err(format!("a check of kind {kind} has no secret."))
+    }
+
+    /// Returns the port at which a check of these settings asks each instance of a deploy that is ready: its specification has
+    /// them, as the platform names them at each measurement. `None`: it asks no instances, as by default. Has no effect, and calls
+    /// nobody.
+    fn instance_port(&self, kind: &CheckKind, settings: &Settings) -> Option<u16> {
+        let _ = (kind, settings);
+        None
     }
 
     /// Measures once. Security: a secret is sent to the place that it is for, and nowhere else; no request, condition, value or

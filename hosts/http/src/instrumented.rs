@@ -23,10 +23,10 @@ use rollhook_core::{
     instance::InstanceName,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, CheckedSettings, Committed,
-        DriverIdentity, Heartbeat, HistoryStore, InstanceLogPart, InstanceLogs, ListedApp, Loaded, LogQuery,
-        LoggedWorkload, Observation, Page, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RolloutDriver,
-        RolloutFailure, RolloutSpec, SettingsRequest, StoreLimits, StoredImages, TargetDescription, TargetInstance,
-        TargetReader, TargetRequest, Validated,
+        DriverIdentity, Heartbeat, HistoryStore, InstanceAddresses, InstanceLogPart, InstanceLogs, ListedApp, Loaded,
+        LogQuery, LoggedWorkload, Observation, Page, ReadyInstances, ReleaseRun, ReleaseRunner, ReleaseSpec,
+        ReleaseState, RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, StoreLimits, StoredImages,
+        TargetDescription, TargetInstance, TargetReader, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -241,6 +241,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
         self.inner.instance_logs().map(|_| self as _)
     }
 
+    fn instance_addresses(&self) -> Option<&dyn InstanceAddresses> {
+        self.inner.instance_addresses().map(|_| self as _)
+    }
+
     fn stored_images(&self) -> Option<&dyn StoredImages> {
         self.inner.stored_images().map(|_| self as _)
     }
@@ -320,6 +324,16 @@ impl InstanceLogs for InstrumentedRolloutDriver {
     fn workloads(&self, app: &App) -> Result<Vec<LoggedWorkload>> {
         let Some(logs) = self.inner.instance_logs() else { return Err(no_logs()) };
         logs.workloads(app)
+    }
+}
+
+#[async_trait]
+impl InstanceAddresses for InstrumentedRolloutDriver {
+    async fn addresses(&self, spec: &RolloutSpec, port: u16) -> Result<ReadyInstances> {
+        let Some(addresses) = self.inner.instance_addresses() else {
+            return Err(Error::invalid("the driver names no addresses of instances"));
+        };
+        self.timed("addresses", addresses.addresses(spec, port)).await
     }
 }
 

@@ -117,6 +117,7 @@ pub(crate) const PAGES: &[Page] = &[
                 "rollhook app check list api | grep 'front-page *http'; rollhook app show api | grep 2m
                 rollhook app check list api | grep 'smoke *command'",
             ),
+        on(Server).then("rollhook app check list api | grep 'each *http'"),
         on(Server).then("rollhook app check list api | grep 'smoke *webhook'"),
         on(Server).then("rollhook app check list api | grep 'latency *prometheus'")],
     ),

@@ -93,7 +93,7 @@ impl<'a> Bench<'a> {
     }
 
     /// A registered target that existed before.
-    async fn adopted(cluster: &'a dyn Clusters, name: &str) -> Can<Self> {
+    pub(crate) async fn adopted(cluster: &'a dyn Clusters, name: &str) -> Can<Self> {
         let app = cluster.app(name);
         cluster.prepare(&app).await?;
         Ok(Self::registered(cluster, app).await)
@@ -146,7 +146,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The order that puts a failed deploy right, by the version that ran as revision `to`.
-    fn restore(&self, revision: u64, to: u64, sample: Sample) -> Can<RolloutSpec> {
+    pub(crate) fn restore(&self, revision: u64, to: u64, sample: Sample) -> Can<RolloutSpec> {
         let purpose = Purpose::Restore { to: samples::revision(to) };
         Ok(self.order(OURS, revision, sample)?.with(|spec| spec.purpose = purpose))
     }

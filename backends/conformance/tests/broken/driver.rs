@@ -25,9 +25,9 @@ use rollhook_core::{
     deploy::{Evidence, Revision},
     image::Digest,
     ports::{
-        Applied, AtRest, CheckedSettings, Clock, DeployId, DriverIdentity, InstanceLogs, Observation, PastLives, Phase,
-        Purpose, RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, StoredImages, TargetReader,
-        TargetRequest, Validated,
+        Applied, AtRest, CheckedSettings, Clock, DeployId, DriverIdentity, InstanceAddresses, InstanceLogs,
+        Observation, PastLives, Phase, Purpose, RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest,
+        StoredImages, TargetReader, TargetRequest, Validated,
     },
 };
 use rollhook_memory::{Script, SimulatedCluster};
@@ -132,6 +132,12 @@ pub(crate) enum Promise {
     CrashLoopIsHinted,
     /// Recovery at rest is seen: here a failure stays.
     RecoveryIsSeen,
+    /// Addresses are of the deploy's own instances: here of all that serve.
+    AddressesAreOwn,
+    /// Addresses are of all instances that are ready: here of one.
+    AddressesAreAll,
+    /// What a restore keeps has addresses: here only what it made has.
+    KeptHaveAddresses,
     /// Instances name the revision that made them: here they do not.
     InstancesHaveRevisions,
     /// Lines come oldest first: here newest first.
@@ -339,6 +345,10 @@ fn complete(seen: Observation) -> Observation {
 #[async_trait]
 impl RolloutDriver for Broken {
     fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
+        Some(self)
+    }
+
+    fn instance_addresses(&self) -> Option<&dyn InstanceAddresses> {
         Some(self)
     }
 

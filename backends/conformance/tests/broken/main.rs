@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a broken promise is the exception")]
 
+mod addresses;
 mod driver;
 mod images;
 mod instances;

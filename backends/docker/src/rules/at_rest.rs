@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{
     container::{COMPOSE_PROJECT, COMPOSE_SERVICE, Container, NAME, Process, Seen, TARGET},
     diagnostics, fence,
+    instances::is_ready,
     observation::{self, Work, own},
     plan::{self, Facts},
 };
@@ -59,13 +60,6 @@ fn observe_before(container: &Container) -> Observation {
         found.failure = diagnostics::failure(container, is_ready, None);
         found.failure.take_if(|failure| is_over(failure.kind, container));
     })
-}
-
-/// Whether a container runs well, by what the engine reports alone.
-fn is_ready(container: &Container) -> bool {
-    container.process() == Process::Running
-        && !container.is_paused()
-        && container.health().is_none_or(|health| health == "healthy")
 }
 
 /// Whether the container was started again after such a failure and its health check has not passed yet: it has recovered,

@@ -330,6 +330,12 @@ impl Container {
         self.networks().filter_map(|(_, network)| network["IPAddress"].as_str()).find(|address| !address.is_empty())
     }
 
+    /// Whether the container's network is that of this machine, or of another container.
+    pub(crate) fn shares_network(&self) -> bool {
+        let mode = self.text("/HostConfig/NetworkMode");
+        mode == "host" || mode.starts_with("container:")
+    }
+
     /// The reason why a second container like this one cannot run beside it, for people; `None` if it can.
     pub(crate) fn sole(&self) -> Option<String> {
         let host = &self.object["HostConfig"];
@@ -337,8 +343,8 @@ impl Container {
         if let Some(port) = self.published().find(is_fixed) {
             return Some(leads_to_one(port));
         }
-        let mode = host["NetworkMode"].as_str().unwrap_or_default();
-        if mode == "host" || mode.starts_with("container:") {
+        if self.shares_network() {
+            let mode = host["NetworkMode"].as_str().unwrap_or_default();
             return Some(format!("its network is that of another ({mode}), where each port is free once"));
         }
         let addressed = |(_, network): (&String, &Value)| {

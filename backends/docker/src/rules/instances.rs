@@ -30,15 +30,20 @@ pub(crate) fn named<'a>(seen: &'a Seen, instance: &InstanceName) -> Option<&'a C
     by_id.or_else(|| seen.containers.iter().find(|container| container.name() == name))
 }
 
+/// Whether a container runs well, by what the engine reports.
+pub(crate) fn is_ready(container: &Container) -> bool {
+    let is_well = container.health().is_none_or(|health| health == "healthy");
+    container.process() == Process::Running && !container.is_paused() && is_well
+}
+
 fn instance(container: &Container, app: AppUid) -> TargetInstance {
     let revision = container.deploy().filter(|id| id.app == app).map(|id| id.revision);
-    let is_well = container.health().is_none_or(|health| health == "healthy");
     TargetInstance {
         name: InstanceName::shortened(container.name()),
         id: InstanceName::shortened(container.short_id()),
         revision,
         state: diagnostics::state(container),
-        is_ready: container.process() == Process::Running && !container.is_paused() && is_well,
+        is_ready: is_ready(container),
         restarts: container.restarts(),
         workload: None,
     }

@@ -1,5 +1,6 @@
 //! Decisions about containers, as functions of what was read.
 
+pub(crate) mod addresses;
 pub(crate) mod at_rest;
 pub(crate) mod container;
 pub(crate) mod creation;

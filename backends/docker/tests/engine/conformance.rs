@@ -278,6 +278,12 @@ mod instances {
     rollhook_conformance::instances!(run, fresh(Order::StartFirst));
 }
 
+mod addresses {
+    use super::{Order, fresh, run};
+
+    rollhook_conformance::addresses!(run, fresh(Order::StartFirst));
+}
+
 mod stop_first {
     use super::{Order, fresh, run};
 

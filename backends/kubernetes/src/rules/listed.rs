@@ -138,6 +138,7 @@ pub(crate) struct ListedPod {
 struct Spec {
     init_containers: Option<Vec<NamedImage>>,
     containers: Option<Vec<NamedImage>>,
+    host_network: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
@@ -153,6 +154,10 @@ struct Status {
     phase: Option<String>,
     reason: Option<String>,
     message: Option<String>,
+    #[serde(rename = "hostIP")]
+    host_ip: Option<String>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
     start_time: Option<Time>,
     conditions: Few<PodCondition>,
     init_container_statuses: Few<ContainerStatus>,
@@ -169,12 +174,15 @@ impl ListedPod {
         let spec = self.spec.map(|spec| PodSpec {
             init_containers: Some(named(spec.init_containers)),
             containers: named(spec.containers),
+            host_network: spec.host_network,
             ..PodSpec::default()
         });
         let status = self.status.map(|status| PodStatus {
             phase: status.phase,
             reason: status.reason.map(cut),
             message: status.message.map(cut),
+            host_ip: status.host_ip.map(cut),
+            pod_ip: status.pod_ip.map(cut),
             start_time: status.start_time,
             conditions: Some(status.conditions.0),
             init_container_statuses: Some(stripped(status.init_container_statuses)),

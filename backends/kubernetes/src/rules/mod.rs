@@ -1,5 +1,6 @@
 //! Decisions about objects, apart from reading and writing them: pure functions, tested on recorded JSON.
 
+pub(crate) mod addresses;
 pub(crate) mod configuration;
 pub(crate) mod diagnostics;
 pub(crate) mod digest;

@@ -168,7 +168,7 @@ pub(crate) fn is_leaving(rollout: &Rollout, object: &Object, own: &Stamp, pod: &
 /// Whether a pod that the workload made is this app's. The selectors of two Deployments may cover each other's pods: those of
 /// this one carry the app's stamp or, from before its first deploy, have a ReplicaSet that is named like the Deployment with a
 /// hash behind it.
-fn is_of_app(rollout: &Rollout, object: &Object, pod: &Pod) -> bool {
+pub(crate) fn is_of_app(rollout: &Rollout, object: &Object, pod: &Pod) -> bool {
     let stamp = Stamp::among(pod.metadata.annotations.as_ref());
     if !matches!(object, Object::Deployment(_)) || stamp.id().is_some_and(|id| id.app == rollout.id.app) {
         return true;
@@ -189,7 +189,7 @@ fn is_overdue(ends_by: Option<Timestamp>, now: Timestamp) -> bool {
 }
 
 /// Whether the workload made the pod; of a Deployment, a ReplicaSet did.
-fn is_of(object: &Object, pod: &Pod) -> bool {
+pub(crate) fn is_of(object: &Object, pod: &Pod) -> bool {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     let made_by = owners.iter().find(|owner| owner.controller == Some(true));
     made_by.is_some_and(|owner| match object {

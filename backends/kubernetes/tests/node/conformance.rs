@@ -143,3 +143,4 @@ rollhook_conformance::cases! { bed::run, fresh().await, releases:
 }
 
 rollhook_conformance::instances!(bed::run, fresh().await);
+rollhook_conformance::addresses!(bed::run, fresh().await);

@@ -1,5 +1,6 @@
 //! A simulated cluster: workloads follow scripts, so that a test can have a rollout take any course.
 
+mod addresses;
 mod drift;
 mod instances;
 mod releases;
@@ -95,6 +96,7 @@ struct World {
     releases: BTreeMap<RunId, releases::Release>,
     releases_begun: Vec<ReleaseBegun>,
     keeps_releases: bool,
+    addresses: Option<addresses::Addresses>,
     effects: VecDeque<Effect>,
     refused: VecDeque<Refused>,
 }

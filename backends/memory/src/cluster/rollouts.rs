@@ -12,9 +12,9 @@ use rollhook_core::{
     app::{AppId, AppUid, Settings, Target},
     deploy::{Evidence, Reason, Scale},
     ports::{
-        Applied, AtRest, CheckedSettings, Drift, DriverIdentity, InstanceLogs, InvalidTarget, Observation,
-        ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, TargetDescription, TargetReader,
-        TargetRequest, Validated,
+        Applied, AtRest, CheckedSettings, Drift, DriverIdentity, InstanceAddresses, InstanceLogs, InvalidTarget,
+        Observation, ReleaseRunner, RolloutDriver, RolloutFailure, RolloutSpec, SettingsRequest, TargetDescription,
+        TargetReader, TargetRequest, Validated,
     },
 };
 
@@ -119,6 +119,10 @@ impl RolloutDriver for SimulatedCluster {
     }
 
     fn instance_logs(&self) -> Option<&dyn InstanceLogs> {
+        Some(self)
+    }
+
+    fn instance_addresses(&self) -> Option<&dyn InstanceAddresses> {
         Some(self)
     }
 

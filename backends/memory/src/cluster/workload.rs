@@ -46,6 +46,18 @@ pub(super) struct Before {
     before: Duration,
 }
 
+impl Before {
+    fn pod(&self, number: u32) -> Pod {
+        Pod {
+            id: format!("{}-{number}", self.rollout),
+            image: self.image.clone(),
+            digest: self.digest.clone(),
+            deploy: self.deploy,
+            configuration: self.configuration.clone(),
+        }
+    }
+}
+
 /// A workload and what it runs.
 pub(super) struct Running {
     pub(super) containers: Vec<Container>,
@@ -269,15 +281,7 @@ impl Running {
         let is_down = scene.down_for.is_some();
         let ended = if is_down { 0 } else { self.ended(scripts, now, delay) };
         let ready = scene.ready.max(ended).min(self.pods);
-        let before = |before: &Before, number: u32| Pod {
-            id: format!("{}-{number}", before.rollout),
-            image: before.image.clone(),
-            digest: before.digest.clone(),
-            deploy: before.deploy,
-            configuration: before.configuration.clone(),
-        };
         let kept_from = self.kept.as_ref().map_or(self.pods, |kept| kept.ended.min(self.pods));
-        let kept = self.kept.iter().flat_map(|kept| (kept_from..self.pods).map(move |number| before(kept, number)));
         let made = ready.saturating_sub(self.pods - kept_from);
         let new = (0..made).map(|number| Pod {
             id: format!("{}-{number}", self.rollouts),
@@ -287,8 +291,25 @@ impl Running {
             configuration: self.configuration.clone(),
         });
         let old = self.old.iter().filter(|_| !is_down);
-        let old = old.flat_map(|old| (ready..self.pods).map(move |number| before(old, number)));
-        new.chain(kept).chain(old).collect()
+        let old = old.flat_map(|old| (ready..self.pods).map(|number| old.pod(number)));
+        new.chain(self.kept_pods()).chain(old).collect()
+    }
+
+    /// Returns the pods of the rollout before that a restore has kept.
+    fn kept_pods(&self) -> impl Iterator<Item = Pod> {
+        self.kept.iter().flat_map(|kept| (kept.ended.min(self.pods)..self.pods).map(|number| kept.pod(number)))
+    }
+
+    /// Returns the pods of a deploy that are ready, those that it has kept among them.
+    pub(super) fn ready_pods(&self, spec: &RolloutSpec, scripts: &Scripts, now: Duration, delay: Duration) -> Vec<Pod> {
+        if !self.is_at(spec) {
+            let all = self.all_pods(scripts, now, delay).into_iter();
+            return all.filter(|pod| pod.deploy == Some(spec.id)).collect();
+        }
+        let ready = usize::try_from(self.scene(scripts, now, delay).ready).unwrap_or(usize::MAX);
+        let kept: Vec<Pod> = self.kept_pods().collect();
+        let made = self.made_pods().into_iter().take(ready.saturating_sub(kept.len()));
+        made.chain(kept).collect()
     }
 
     pub(super) fn observe(&self, spec: &RolloutSpec, scripts: &Scripts, now: Duration, delay: Duration) -> Observation {

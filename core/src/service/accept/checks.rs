@@ -77,6 +77,8 @@ pub(super) fn check(policy: &Policy) -> Outcome<()> {
 pub(super) struct CheckRules {
     verifier: Option<Arc<dyn Verifier>>,
     runs_commands: bool,
+    /// Whether the platform names the addresses of instances.
+    names_addresses: bool,
 }
 
 /// The settings of checks that run a command.
@@ -116,6 +118,9 @@ impl CheckRules {
             return Err(refuse(format!("the kind {} is unknown here; there are {}.", check.kind, kinds.join(", "))));
         }
         let settings = verifier.check(&check.kind, &check.settings).map_err(refuse)?;
+        if verifier.instance_port(&check.kind, &settings).is_some() && !self.names_addresses {
+            return Err(refuse("the platform of this service names no addresses of instances.".to_owned()));
+        }
         Ok(Check { settings, ..check })
     }
 
@@ -187,6 +192,7 @@ impl Deployer {
         CheckRules {
             verifier: self.ports.verifier.clone(),
             runs_commands: self.ports.rollouts.release_runner().is_some(),
+            names_addresses: self.ports.rollouts.instance_addresses().is_some(),
         }
     }
 
@@ -382,6 +388,6 @@ fn tried(state: &AppState, check: Check, now: Timestamp) -> Outcome<MeasureSpec>
     let id = DeployId { app: app.uid, revision: deploy.revision };
     let spec = MeasureSpec::new(&app.id, id, (app.target.clone(), image), check, now);
     let configuration = deploy.configuration.map(Configuration::of).filter(|_| spec.check.kind.is_command());
-    let (commit, rollout_began) = (deploy.commit.clone(), deploy.created_at);
-    Ok(MeasureSpec { commit, configuration, since, rollout_began, window, ..spec })
+    let (commit, adopted, rollout_began) = (deploy.commit.clone(), deploy.adopted, deploy.created_at);
+    Ok(MeasureSpec { commit, adopted, configuration, since, rollout_began, window, ..spec })
 }

@@ -22,7 +22,10 @@ use crate::{
     error::{Error, Result},
     ports::{ConfigurationStore, MeasureSpec, Measured, Verifier},
     rate::Rate,
-    service::{Deployer, drive::commands::WhenDropped},
+    service::{
+        Deployer,
+        drive::{asked_instances::with_instances, commands::WhenDropped},
+    },
     slots::Rank,
 };
 
@@ -131,14 +134,20 @@ impl Deployer {
             return std::future::ready(answer).boxed();
         };
         let (clock, slots, asked) = (self.ports.clock.clone(), self.measuring.clone(), self.ports.clock.elapsed());
-        let configurations = self.ports.configurations.clone();
+        let (configurations, rollouts) = (self.ports.configurations.clone(), self.ports.rollouts.clone());
         async move {
             let _slot = slots.acquire_ranked(&spec.app.namespace, rank).await;
             let at = spec.now.after(clock.elapsed().saturating_sub(asked));
             let spec = MeasureSpec { now: at, ..spec };
             let measured = async {
+                let measured = async {
+                    match with_instances((&*verifier, &*rollouts, &*clock), &spec).await? {
+                        Ok(spec) => measured(&verifier, configurations.as_ref(), &spec).await,
+                        Err(why) => Ok(unmeasured(&spec, &why)),
+                    }
+                };
                 select_biased! {
-                    measured = measured(&verifier, configurations.as_ref(), &spec).fuse() => measured.map_err(|error| {
+                    measured = measured.boxed().fuse() => measured.map_err(|error| {
                         // The deploy's page has it too; of a provider that is away, there are many.
                         tracing::debug!(
                             app = %spec.app, revision = %spec.deploy.revision, check = %spec.check.name,

@@ -1,5 +1,6 @@
 //! Driving apps: which replica drives which, and the effects of the engine's steps.
 
+mod asked_instances;
 mod at_rest;
 mod commands;
 mod driver;

@@ -46,7 +46,7 @@ pub(crate) struct AddCheck {
     /// The check's name, such as front-page
     #[arg(value_name = "NAME")]
     pub(crate) name: CheckName,
-    /// The kind: a request through the app's route, a query of Prometheus, a signed call of a service that answers with the
+    /// The kind: a request through the app's route or of each instance, a query of Prometheus, a signed call of a service that answers with the
     /// verdict, or a command that is run with the new image
     #[arg(value_name = "KIND", value_parser = ["http", "prometheus", "webhook", "command"])]
     kind: String,
@@ -117,6 +117,10 @@ struct HttpFlags {
     /// [default: none]
     #[arg(long, value_name = "VERDICT", value_parser = ["none", "fail"])]
     unreachable: Option<String>,
+    /// Ask each new instance that is ready at this port of its container, over http, in place of the URL's server: all must
+    /// pass. The URL gives the path and the Host header
+    #[arg(long, value_name = "PORT", conflicts_with = "login", value_parser = clap::value_parser!(u16).range(1..))]
+    each_instance: Option<u16>,
 }
 
 /// The settings of checks of kind `prometheus`.
@@ -158,6 +162,7 @@ impl AddCheck {
             ("json", text(&http.json)),
             ("equals", text(&http.equals)),
             ("unreachable", text(&http.unreachable)),
+            ("each_instance", http.each_instance.map(Into::into)),
             ("query", text(&prometheus.query)),
             ("condition", text(&prometheus.condition)),
             ("samples_query", text(&prometheus.samples_query)),

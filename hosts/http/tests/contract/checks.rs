@@ -100,6 +100,36 @@ fn check_is_tried_out_on_what_runs() {
 }
 
 #[test]
+fn check_of_each_instance_is_set_tried_out_and_has_no_login() {
+    let server = server!().run();
+    let app = server.app("api");
+    let url = "https://shop.example.com/health";
+    let each = json!({ "kind": "http", "settings": { "url": url, "each_instance": 8080 } });
+    let set = set(&server, &app, "each", &each);
+    assert_eq!(set["settings"]["each_instance"], "8080", "{set}");
+    let kinds = server.manage("GET", &path(&app, "")).expect(200).json()["kinds"].clone();
+    let known = kinds[0]["settings"].as_array().unwrap().iter().find(|known| known["name"] == "each_instance");
+    assert_eq!(known.unwrap()["required"], false);
+    let tried = server.manage("POST", &path(&app, "/each/test")).expect(200).json();
+    assert_eq!(tried["verdict"], "none", "a simulated pod has no address: {tried}");
+    assert!(tried["message"].as_str().unwrap().contains("It has no address of its own."), "{tried}");
+    assert!(
+        tried["request"].as_str().unwrap().starts_with("GET https://shop.example.com/health at port 8080"),
+        "{tried}"
+    );
+    let put = |more: Value| {
+        let mut check = each.clone();
+        check["settings"].as_object_mut().unwrap().extend(more["settings"].as_object().unwrap().clone());
+        check["secret"] = more["secret"].clone();
+        server.manage("PUT", &path(&app, "/each")).json(&check).expect(422)
+    };
+    let login = put(json!({ "settings": { "login": "bearer" }, "secret": "hunter2-hunter2" })).json();
+    assert!(login["detail"].as_str().unwrap().contains("login cannot be given with each_instance"), "{login}");
+    let port = put(json!({ "settings": { "each_instance": "http" } })).json();
+    assert!(port["detail"].as_str().unwrap().contains("from 1 to 65535"), "{port}");
+}
+
+#[test]
 fn command_is_run_for_each_deploy_and_tried_out() {
     let server = start().run();
     let app = server.app("api");

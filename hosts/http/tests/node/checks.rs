@@ -296,3 +296,43 @@ fn watch_finds_what_users_meet_later_and_restores_once() {
     assert_eq!(rolled_back["image"].as_str().map(|image| image.contains(":v1")), Some(true), "{rolled_back}");
     assert_eq!(bed.history(&app).len(), 5);
 }
+
+#[test]
+fn one_of_two_pods_that_answers_with_an_error_fails_the_deploy_and_is_named() {
+    let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
+    let [v1, v2, v3] = ["v1", "v2", "v3"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")).0);
+    // A pod without its file answers 503 at /healthz, and is ready all the same.
+    let gates = bed.server().file("gates");
+    fs::create_dir_all(&gates).unwrap();
+    ["api-0", "api-1"].iter().for_each(|pod| fs::write(gates.join(pod), "").unwrap());
+    let env = json!([
+        { "name": "POD", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } },
+        { "name": "GATE_FILE", "value": "/gates/$(POD)" },
+    ]);
+    let mounts = json!([{ "name": "gates", "mountPath": "/gates" }]);
+    let container = json!({ "name": "app", "image": v1, "env": env, "volumeMounts": mounts });
+    let volumes = json!([{ "name": "gates", "hostPath": { "path": gates } }]);
+    let template = json!({ "spec": { "containers": [container], "volumes": volumes } });
+    bed.kubectl.make("StatefulSet", "api", "-", json!({ "replicas": 2, "template": template }));
+    let app = bed.adopt("StatefulSet", "api", json!({ "settle": "2s" }));
+    let check = json!({
+        "kind": "http", "every": "1s", "failures": 2,
+        "settings": { "url": "https://api.invalid/healthz", "each_instance": 8080 },
+    });
+    bed.manage("PUT", &format!("{}/checks/each", app.path)).json(&check).expect(200);
+    assert_eq!(bed.succeeds(&app, &v2), 2);
+    let passed = bed.entry(&app, 2)["checks"][0].clone();
+    assert_eq!(passed["verdict"], "pass", "{passed}");
+    assert_eq!(passed["measurements"][0]["value"], "2 of 2 instances", "{passed}");
+
+    fs::remove_file(gates.join("api-1")).unwrap();
+    let failed = bed.fails(&app, &v3);
+    assert_eq!((&failed["revision"], &failed["reason"]), (&json!(3), &json!("check-failed")), "{failed}");
+    let message = failed["message"].as_str().unwrap();
+    let expected = "The check each failed 2 times in a row: 503 from api-1 (1 of 2 instances), expected status 200.";
+    assert!(message.starts_with(expected), "{message}");
+    let restored = bed.await_revision(&app, 4);
+    assert_eq!((&restored["status"], images(&bed)), (&json!("succeeded"), vec!["version=v2".to_owned()]), "{restored}");
+    let tried = bed.manage("POST", &format!("{}/checks/each/test", app.path)).expect(200).json();
+    assert_eq!(tried["value"], "503 from api-1 (1 of 2 instances)", "also the restore's own pods are asked: {tried}");
+}
