@@ -1,6 +1,6 @@
 //! Checks that ask each instance, measured on real servers.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "a test may")]
 
 use std::{
     io::{BufRead, BufReader, Write},

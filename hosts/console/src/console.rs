@@ -181,7 +181,7 @@ impl Console {
             let shown = errors::Shown::forbidden(call.access.permissions, page.need(true));
             return (shown.reply(&call.frame(), request.is_partial()), Caller::Known);
         }
-        let reply = pages::answer(&call, &page).await;
+        let reply = Box::pin(pages::answer(&call, &page)).await;
         let reply = reply.unwrap_or_else(|failure| errors::failure(&call.frame(), request.is_partial(), &failure));
         (reply, Caller::Known)
     }

@@ -164,13 +164,9 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Res
         true => step_log(&operations, id, &deploy, (LogStep::Release, 0)).await?,
         false => None,
     };
+    let configuration = configuration(call, id, &app, &deploy).await;
     let (head, entry) = (Head::new(&app, "deploys"), Entry::new(&app, &deploy, &frame));
-    let page = EntryPage {
-        configuration: configuration(call, id, &app, &deploy).await,
-        log,
-        release_log,
-        ..EntryPage::new(&app, &deploy, (&head, &entry, &frame))
-    };
+    let page = EntryPage { configuration, log, release_log, ..EntryPage::new(&app, &deploy, (&head, &entry, &frame)) };
     Ok(reply::html(StatusCode::OK, &page))
 }
 
