@@ -384,7 +384,7 @@ pub struct RollbackQuery {
     pub with_config: Option<bool>,
     /// The revision that the rollback names; by default, it goes to the last good version.
     #[serde(with = "query", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64", extend("minimum" = 1))]
+    #[schemars(with = "u64", extend("minimum" = 1, "maximum" = u64::MAX))]
     pub revision: Option<Revision>,
 }
 
