@@ -292,6 +292,69 @@ fn process_that_reads_no_registries_deploys_by_the_tag_and_says_so() {
 }
 
 #[test]
+fn app_that_requires_the_answer_fails_where_no_process_reads_registries() {
+    let images = Images::new();
+    images.world.run(async {
+        let access = images.world.register("api", with(Resolve::Require)).await;
+        let failed = images.world.ended(&access, 1).await;
+        assert_eq!((reason(&failed).0.as_str(), failed.touched), (Reason::IMAGE_NOT_RESOLVED, false));
+    });
+}
+
+#[test]
+fn outage_ends_all_that_require_the_answer_and_the_version_before_is_restored() {
+    let images = Images::new();
+    images.push("crash", 3);
+    images.world.cluster.script(digest(3).as_str(), Script::crashes());
+    images.run(with(Resolve::Require), async |access| {
+        images.accepted(access, &api("crash")).await;
+        images.world.sleep(1).await;
+        images.registry.answers(Answering::Silent);
+        for _ in 0..20 {
+            images.accepted(access, &api("v2")).await;
+            images.world.sleep(4).await;
+        }
+        let history = images.world.quiet(access).await;
+        let restore = history.iter().find(|entry| entry.is_restore()).unwrap_or_else(|| panic!("{history:?}"));
+        let failed = history.iter().find(|entry| entry.touched && entry.status() == Status::Failed).unwrap();
+        assert!(restore.created_at.since(failed.updated_at) < Duration::from_secs(120), "{history:?}");
+        assert_eq!(images.runs(), image(&api("v1")).pinned(digest(1)));
+    });
+}
+
+#[test]
+fn slow_registry_is_heard_although_newer_deploys_keep_coming() {
+    let images = Images::new();
+    images.run(Policy::default(), async |access| {
+        images.registry.answers(Answering::Silent);
+        for _ in 0..10 {
+            images.accepted(access, &api("v2")).await;
+            images.world.sleep(4).await;
+        }
+        let history = images.world.history(access).await;
+        assert!(history.iter().any(|entry| entry.revision.get() > 1 && entry.touched), "{history:?}");
+    });
+}
+
+#[test]
+fn held_bits_do_not_come_back_by_another_tag() {
+    let images = Images::new();
+    images.push("stable", 2);
+    images.run(world::hold_all(), async |access| {
+        images.deployed(access, &api("v2")).await;
+        images.rolled_back(access).await;
+        let ci = images.world.webhook(access).await;
+        let posted = images.deployer.submit(&ci, request(&api("stable"))).await.unwrap().deploy;
+        let failed = images.world.ended(access, posted.revision.get()).await;
+        let (code, message) = reason(&failed);
+        assert_eq!((code.as_str(), failed.touched), (Reason::IMAGE_HELD, false));
+        assert!(message.contains("rollback 3"), "{message}");
+        // A person's deploy is a decision.
+        assert_eq!(images.deployed(access, &api("stable")).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
 fn policy_that_is_off_asks_no_registry() {
     let images = Images::new();
     images.run(with(Resolve::Off), async |access| {

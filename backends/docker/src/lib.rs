@@ -342,7 +342,7 @@ impl StoredImages for DockerMachine {
     }
 
     async fn has(&self, image: &ImageRef) -> Result<bool> {
-        bounded(async { Ok(pulls::find(&self.engine, &image.to_string()).await?.is_some()) }).await
+        bounded(async { Ok(pulls::is_stored(&self.engine, image).await?) }).await
     }
 
     async fn discard(&self, app: &App, images: &[ImageRef]) -> Result<()> {

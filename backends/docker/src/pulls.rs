@@ -216,6 +216,16 @@ pub(crate) async fn local(engine: &Engine, rollout: &Rollout) -> Called<Option<S
     Ok(Some(if is_same { tagged } else { id }))
 }
 
+/// Returns whether an image needs no registry: one that is here by its digest, or that was made here.
+pub(crate) async fn is_stored(engine: &Engine, image: &ImageRef) -> Called<bool> {
+    let Some(digest) = image.digest() else {
+        let Some(found) = find(engine, &image.to_string()).await? else { return Ok(false) };
+        return Ok(origin::origin(&found, image, &engine.get("/version").await?) == Origin::Here);
+    };
+    let by_digest = find(engine, &format!("{}@{digest}", image.repository())).await?;
+    Ok(by_digest.is_some() || find(engine, digest.as_str()).await?.is_some())
+}
+
 /// Returns an image of the machine by its name or id, without its configuration; `None` if it is not there.
 pub(crate) async fn find(engine: &Engine, image: &str) -> Called<Option<StoredImage>> {
     engine.find_typed(&path(image)).await

@@ -164,6 +164,13 @@ impl Client {
         Ok(answer)
     }
 
+    /// Returns whether the registry lets this server read as anybody may: from such a caller it may hide what it has.
+    pub(crate) async fn is_anonymous(&self, question: Question<'_>) -> bool {
+        let Question { environment, image, at } = question;
+        let has_token = self.memory.authorization(&(environment.clone(), at.name())).is_some();
+        has_token && matches!(self.settings.logins.login(environment, image).await, Ok(None))
+    }
+
     async fn with_login(&self, question: Question<'_>, document: &Document) -> Result<Answer> {
         let Question { environment, at, .. } = question;
         let place: Place = (environment.clone(), at.name());

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     client::{Answer, Client, Document, Question, Repository},
-    failure::corrupt,
+    failure::{self, corrupt},
     known::Known,
     manifest::{self, Configuration, Content, Manifest, Unreadable},
     settings::RegistrySettings,
@@ -123,9 +123,20 @@ impl HttpRegistry {
 
     /// Returns what is missing where an image was not found: registries say it by the repository's tags.
     async fn missing(&self, question: Question<'_>) -> Error {
+        let registry = question.at.registry.as_str();
         match self.client.call(question, &tags_at(&tags::query(1, None))).await {
-            Ok(answer) if answer.status == StatusCode::NOT_FOUND => Error::NotFound(Entity::Repository),
-            Ok(_) | Err(_) => Error::NotFound(Entity::Image),
+            Ok(answer) if answer.status == StatusCode::OK => Error::NotFound(Entity::Image),
+            // A proxy whose registry is away answers 404 as well, and not as a registry does.
+            Ok(answer) if answer.status == StatusCode::NOT_FOUND && failure::code(&answer.body).is_none() => {
+                let what = format!("{registry} answered with status 404, and not as a registry");
+                Error::Unavailable { what, cause: None }
+            }
+            Ok(answer) if answer.status == StatusCode::NOT_FOUND => match self.client.is_anonymous(question).await {
+                true => failure::denied(registry, "it shows no such repository to those without a login"),
+                false => Error::NotFound(Entity::Repository),
+            },
+            Ok(answer) => answer.refusal(registry),
+            Err(error) => error,
         }
     }
 
@@ -166,7 +177,7 @@ impl HttpRegistry {
                         image.manifest.content
                     }
                     // Registries keep indexes of which some images were removed.
-                    Err(Error::NotFound(_)) => return Ok(resolved),
+                    Err(Error::NotFound(_) | Error::Unavailable { .. } | Error::Denied { .. }) => return Ok(resolved),
                     Err(error) => return Err(error),
                 }
             }
@@ -176,7 +187,15 @@ impl HttpRegistry {
         if let Content::Image { configuration, size } = content
             && size <= CONFIGURATION_MAX as u64
         {
-            let configuration = self.configuration(question, &configuration).await?;
+            let configuration = match self.configuration(question, &configuration).await {
+                Ok(configuration) => configuration,
+                // What the image says of itself may lie elsewhere, where this server is not let in: the digest is known all the same.
+                Err(error @ (Error::Unavailable { .. } | Error::Denied { .. } | Error::Invalid { .. })) => {
+                    tracing::debug!(image = %question.image, error = %error.chain(), "reading the labels of an image failed");
+                    return Ok(resolved);
+                }
+                Err(error) => return Err(error),
+            };
             let platform: Option<Platform> = configuration.platform.clone();
             if resolved.platforms.is_empty() {
                 resolved.platforms.extend(platform);

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::{Effect, State, interleave, record, retry};
 use crate::{
-    app::{CommitRule, Resolve},
+    app::{App, CommitRule, Resolve},
     deploy::{Deploy, Reason, Resolution, Revision, State as Stored},
     image::ImageRef,
+    ledger::admission,
     ports::Resolved,
     time::Timestamp,
 };
@@ -44,16 +45,24 @@ pub enum NotResolved {
 pub(super) struct ResolveProgress {
     /// The deploy whose image's registry is being asked.
     under_way: Option<Revision>,
-    /// The deploy whose registry did not answer, when it was asked first, how often, and the time of the next call.
-    unanswered: Option<(Revision, Timestamp, u32, Timestamp)>,
+    /// The outage of the registry: of all deploys, as one that fails by it is followed by others.
+    outage: Option<Unanswered>,
+}
+
+/// Calls that were not answered, one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unanswered {
+    since: Timestamp,
+    calls: u32,
+    next_at: Timestamp,
 }
 
 impl ResolveProgress {
     /// Adjusts to a clock that was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
-        if let Some((_, since, _, at)) = &mut self.unanswered {
-            *since = since.reset(was, is);
-            *at = at.reset(was, is);
+        if let Some(outage) = &mut self.outage {
+            outage.since = outage.since.reset(was, is);
+            outage.next_at = outage.next_at.reset(was, is);
         }
     }
 
@@ -76,13 +85,16 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
     let revision = deploy.revision;
     if !state.has_registry || state.app_state.app.policy.resolve == Resolve::Off {
         let why = if state.has_registry { "the app's policy is off now" } else { "this process reads no registries" };
-        return record(state, vec![with(deploy, Resolution::unresolved(why))], Vec::new());
+        let is_required = is_required(state, deploy);
+        let changed = unresolved(deploy, NotResolved::Refused(why.to_owned()), is_required);
+        return record(state, vec![changed], Vec::new());
     }
-    if state.resolve.under_way == Some(revision) {
+    // A call that is under way for an older one is waited for: else a slow registry would answer for none.
+    if state.resolve.under_way.is_some_and(|asked| is_waiting(state, asked)) {
         return effect;
     }
-    match state.resolve.unanswered.filter(|(of, ..)| *of == revision) {
-        Some((.., at)) if at > now => interleave::no_longer_than(effect, at),
+    match state.resolve.outage {
+        Some(outage) if outage.next_at > now => interleave::no_longer_than(effect, outage.next_at),
         Some(_) | None => Effect::Resolve(Box::new(ResolveSpec { revision, image })),
     }
 }
@@ -103,24 +115,53 @@ pub(super) fn answered(
         return None;
     }
     state.resolve.under_way = None;
+    let is_unavailable = matches!(answer, Err(NotResolved::Unavailable(_)));
+    let outage = state.resolve.outage.take().filter(|_| is_unavailable);
     let deploy = state.app_state.unfinished(revision).filter(|deploy| deploy.is_to_be_resolved())?.clone();
-    let is_required = state.app_state.app.policy.resolve == Resolve::Require;
-    let first = state.resolve.unanswered.filter(|(of, ..)| *of == revision);
-    let (since, calls) = first.map_or((now, 0), |(_, since, calls, _)| (since, calls));
-    if is_required && matches!(answer, Err(NotResolved::Unavailable(_))) && now.since(since) < ASKED_FOR {
-        state.resolve.unanswered = Some((revision, since, calls + 1, now.after(retry::backoff(calls + 1))));
-        return None;
+    let is_required = is_required(state, &deploy);
+    if is_unavailable && is_required {
+        let (since, calls) = outage.map_or((now, 1), |outage| (outage.since, outage.calls + 1));
+        state.resolve.outage = Some(Unanswered { since, calls, next_at: now.after(retry::backoff(calls)) });
+        if now.since(since) < ASKED_FOR {
+            return None;
+        }
+        return Some(record(state, ended_by_outage(state, &deploy, &answer), Vec::new()));
     }
-    state.resolve.unanswered = None;
     let found = match answer {
-        Ok(found) => resolved(&deploy, found, state.app_state.app.policy.commit),
+        Ok(found) => resolved(&state.app_state.app, &deploy, found),
         Err(why) => unresolved(&deploy, why, is_required),
     };
     Some(record(state, vec![found], Vec::new()))
 }
 
-/// Returns a deploy with the digest of its image; failed if the app has commits match, and the image was built from another one.
-fn resolved(deploy: &Deploy, found: Resolved, rule: CommitRule) -> Deploy {
+/// Returns the end of a deploy whose registry is away, and of all others that wait for that registry: asking for each would hold up
+/// a restore.
+fn ended_by_outage(state: &State, deploy: &Deploy, answer: &Result<Resolved, NotResolved>) -> Vec<Deploy> {
+    let Err(why) = answer else { return Vec::new() };
+    let host = |deploy: &Deploy| deploy.image.as_ref().map(ImageRef::registry);
+    let waiting = state.app_state.unfinished.iter().filter(|other| other.is_to_be_resolved());
+    let of_host = waiting.filter(|other| host(other) == host(deploy));
+    of_host.map(|other| unresolved(other, why.clone(), is_required(state, other))).collect()
+}
+
+fn is_waiting(state: &State, revision: Revision) -> bool {
+    state.app_state.unfinished(revision).is_some_and(|deploy| deploy.is_to_be_resolved())
+}
+
+/// Returns whether a deploy fails without its digest. A posted digest is the image, whether or not the registry shows it.
+fn is_required(state: &State, deploy: &Deploy) -> bool {
+    let has_digest = deploy.image.as_ref().is_some_and(|image| image.digest().is_some());
+    state.app_state.app.policy.resolve == Resolve::Require && !has_digest
+}
+
+/// Returns a deploy with the digest of its image; failed if the app has commits match, and the image was built from another one, or
+/// if the image is held by another tag.
+fn resolved(app: &App, deploy: &Deploy, found: Resolved) -> Deploy {
+    let rule = app.policy.commit;
+    let pinned = deploy.image.clone().map(|image| image.pinned(found.digest.clone()));
+    if let Some(refusal) = admission::held_by_digest(app, pinned.as_ref(), deploy.trigger) {
+        return failed(deploy, Reason::IMAGE_HELD, refusal.to_string());
+    }
     let labelled = found.labels.commit().filter(|_| rule == CommitRule::MustMatch);
     if let Some((posted, labelled)) = deploy.commit.as_ref().zip(labelled).filter(|(one, other)| !one.may_be(other)) {
         let message = format!(
@@ -134,17 +175,14 @@ fn resolved(deploy: &Deploy, found: Resolved, rule: CommitRule) -> Deploy {
 
 /// Returns a deploy whose image was not resolved: left to its platform, or failed.
 fn unresolved(deploy: &Deploy, why: NotResolved, is_required: bool) -> Deploy {
-    // A posted digest is the image, whether or not the registry shows it.
-    let is_required = is_required && deploy.image.as_ref().is_none_or(|image| image.digest().is_none());
     match why {
         NotResolved::Missing(message) => failed(deploy, Reason::IMAGE_NOT_FOUND, message),
         NotResolved::Stored if is_required => {
-            let message =
-                "The registry does not have the image: only the platform has stored one, of which it names no digest.";
+            let message = "The image was made on the platform itself, where no registry names its digest.";
             failed(deploy, Reason::IMAGE_NOT_RESOLVED, message.to_owned())
         }
         NotResolved::Stored => {
-            with(deploy, Resolution::unresolved("its registry does not have it, and the platform has stored it"))
+            with(deploy, Resolution::unresolved("the platform has one of its own, which came from no registry"))
         }
         NotResolved::Refused(why) | NotResolved::Unavailable(why) if is_required => {
             let message = format!("The image was not resolved, as the app requires: {why}");

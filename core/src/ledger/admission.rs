@@ -3,7 +3,7 @@
 use super::NewDeploy;
 use crate::{
     app::{App, Hold, HoldPolicy, Resolve, Source},
-    deploy::{Commit, Origin, Trigger},
+    deploy::{Actor, Commit, Origin, Trigger},
     image::ImageRef,
     request::{Cause, DeployRequest, Field, Refusal},
 };
@@ -112,6 +112,12 @@ fn posted_commit(request: &DeployRequest) -> Result<(), Refusal> {
 /// Returns the hold that covers an image or commit.
 pub(super) fn hold_of<'a>(app: &'a App, image: Option<&ImageRef>, commit: Option<&Commit>) -> Option<&'a Hold> {
     app.holds.iter().rev().find(|hold| hold.covers(image, commit))
+}
+
+/// Returns the refusal of an image that is held, once its digest is known.
+pub(crate) fn held_by_digest(app: &App, image: Option<&ImageRef>, trigger: Trigger) -> Option<Refusal> {
+    let cause = Cause { trigger, actor: Actor::Service };
+    held(app, image, None, &cause).err()
 }
 
 /// A hold refuses changes that polling found, and pushes of git hosts ([`super::push`]), as neither is a person's

@@ -1,12 +1,15 @@
 //! The decision whether a failed rollout is restored, and to which version; and which entry restored it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::AppState;
 use crate::{
     app::OnFailure,
     deploy::{Deploy, Reason, State},
 };
+
+/// How long after a failure a deploy may be accepted whose registry's answer is waited for before a restore.
+const REGISTRY_WAIT: Duration = Duration::from_secs(10);
 
 /// The restore that is owed to an app whose newest deploy on the cluster failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +38,7 @@ pub fn owed(state: &AppState) -> Owed {
         return state.last_good().map_or(Owed::Nothing, |good| Owed::Restore(Arc::clone(good)));
     }
     let higher_is_ready =
-        state.unfinished.iter().any(|deploy| deploy.revision > top.revision && deploy.image.is_some());
+        state.unfinished.iter().any(|deploy| deploy.revision > top.revision && may_take_its_place(top, deploy));
     // A restore that was superseded before it touched the cluster does not count if its successor never touched it
     // either.
     let tried = top.is_restore() || state.last_restore.is_some_and(|restore| Some(restore) == state.latest_in_order());
@@ -129,6 +132,13 @@ pub fn restoration<'a>(state: &AppState, ended: &Deploy, later: impl IntoIterato
         (None, Owed::NothingToRestore) => Restoration::NothingToRestore,
         (None, Owed::Nothing) => Restoration::NotOwed,
     }
+}
+
+/// Returns whether a newer deploy may roll out in place of a restore of this one: one that waits for its image's registry, if it was
+/// accepted soon after the end. A registry that is away holds up no restore for those that come later.
+fn may_take_its_place(top: &Deploy, newer: &Deploy) -> bool {
+    let is_soon = newer.created_at <= top.updated_at.after(REGISTRY_WAIT);
+    newer.is_ready() && (is_soon || !newer.is_to_be_resolved())
 }
 
 /// Returns whether the deploy ended in a way that a restore puts right.

@@ -263,6 +263,8 @@ impl Reason {
     pub const CONFIGURATION_CONFLICT: &'static str = "configuration-conflict";
     /// The registry has no such image.
     pub const IMAGE_NOT_FOUND: &'static str = "image-not-found";
+    /// The image was rolled away from, and is held.
+    pub const IMAGE_HELD: &'static str = "image-held";
     /// The image's label names another commit than the posted one, and the app's policy has them match.
     pub const COMMIT_MISMATCH: &'static str = "commit-mismatch";
     /// The digest of the image could not be found out, and the app's policy requires it.

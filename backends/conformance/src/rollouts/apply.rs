@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     deploy::Reason,
-    ports::{Applied, RolloutFailureKind, RolloutSpec, Validated},
+    ports::{Applied, Phase, RolloutFailureKind, RolloutSpec, Validated},
 };
 
 use super::{Bench, OURS, assert_refused, ids, is_complete, is_same};
@@ -152,8 +152,13 @@ pub async fn has_says_what_is_stored(cluster: &dyn Clusters) -> Can {
     let Some(stored) = bench.rollouts.stored_images() else {
         return Err(Lack::NotApplicable("the driver stores no images"));
     };
-    bench.roll_out(&bench.order(OURS, 1, Sample::Good)?).await;
-    let (good, missing) = (cluster.image(Sample::Good)?, cluster.image(Sample::Missing)?);
+    let order = bench.order(OURS, 1, Sample::Good)?;
+    bench.roll_out(&order).await;
+    let seen = bench.until_complete(&order).await;
+    let Phase::Complete { digest: Some(digest), .. } = seen.phase else {
+        return Err(Lack::NotApplicable("the platform names no digests"));
+    };
+    let (good, missing) = (cluster.image(Sample::Good)?.pinned(digest), cluster.image(Sample::Missing)?);
     assert!(bench.patiently(async || stored.has(&good).await).await, "{good} runs, and is said not to be stored");
     assert!(!bench.patiently(async || stored.has(&missing).await).await, "{missing} is said to be stored");
     Ok(())

@@ -142,7 +142,8 @@ impl KeptTemplate {
         let is_pinned = |image: &String| image.parse::<ImageRef>().is_ok_and(|image| image.digest().is_some());
         let mut tags = self.images.iter().filter(|(_, image)| rollout.image.digest().is_some() && !is_pinned(image));
         let was_deployed_again = |name: &String, image: &String| {
-            let is_same = |container: &Container| container.image.as_ref() == Some(image);
+            // The same tag may have been deployed by another digest.
+            let is_same = |container: &Container| container.image.as_deref().is_some_and(|now| has_tag_of(now, image));
             present.template_stamp() != self.stamp && present.container(name).is_some_and(is_same)
         };
         tags.any(|(name, image)| was_deployed_again(name, image)) || has_other_bits(rollout, &self.stamp, pods)
@@ -191,6 +192,12 @@ fn has_other_bits(rollout: &Rollout, stamp: &Stamp, pods: &[Pod]) -> bool {
         pods.iter().filter(|pod| pods::is_active(pod) && Stamp::among(pod.metadata.annotations.as_ref()) == *stamp);
     let is_other = |pod: &Pod, name: &String| digest::of_container(pod, name).is_some_and(|digest| digest != *wanted);
     active.any(|pod| rollout.workload.containers.iter().any(|name| is_other(pod, name)))
+}
+
+/// Whether an image has the repository and the tag of another one, whatever its digest.
+fn has_tag_of(image: &str, other: &str) -> bool {
+    let unpinned = |text: &str| text.parse::<ImageRef>().ok().map(ImageRef::unpinned);
+    unpinned(image).zip(unpinned(other)).is_some_and(|(one, two)| one.same_bits(None, &two, None))
 }
 
 /// Whether the image of a container is the rollout's, perhaps by its tag alone.

@@ -1,6 +1,6 @@
 //! Answers that are longer, shorter or other than they should be, and what is asked at all.
 
-use rollhook_core::error::Error;
+use rollhook_core::error::{Entity, Error};
 use serde_json::{Map, json};
 
 use crate::{
@@ -66,7 +66,7 @@ async fn digest_that_is_none_or_another_than_was_asked_for_is_refused() {
 
 #[tokio::test]
 async fn huge_answers_are_refused() {
-    for part in ["/manifests/", "/blobs/", "/tags/"] {
+    for part in ["/manifests/", "/tags/"] {
         for (length, ends) in [(5 << 20, Ends::Whole), (0, Ends::Never)] {
             let server = Server::answering(move |asked| {
                 let says = Image::new().answer(asked);
@@ -95,6 +95,49 @@ async fn huge_answers_are_refused() {
     });
     let error = Reader::anonymous().resolve(&at(&server)).await.unwrap_err();
     assert!(matches!(error, Error::Invalid { .. }), "{}", error.chain());
+}
+
+#[tokio::test]
+async fn image_whose_configuration_has_no_end_or_cannot_be_read_is_found_without_what_it_says() {
+    for answer in [
+        Answer { ends: Ends::Never, ..Answer::status(200) },
+        Answer::status(200).body(vec![b' '; 5 << 20]),
+        Answer::status(403),
+        Answer::status(500),
+    ] {
+        let server = Server::answering(move |asked| match asked.path.contains("/blobs/") {
+            true => answer.clone(),
+            false => Image::new().answer(asked),
+        });
+        let resolved = Reader::anonymous().resolve(&at(&server)).await.unwrap();
+        assert_eq!((resolved.digest.as_str(), resolved.platforms.len()), (&*Image::new().digest(), 0));
+    }
+}
+
+#[tokio::test]
+async fn status_404_that_is_not_a_registrys_makes_no_verdict() {
+    let proxy = Server::answering(|_| Answer::status(404).body("404 page not found"));
+    let error = Reader::anonymous().resolve(&at(&proxy)).await.unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("not as a registry"), "{}", error.chain());
+    let unknown = r#"{"errors": [{"code": "NAME_UNKNOWN", "message": "repository name not known"}]}"#;
+    let open = Server::answering(move |_| Answer::status(404).body(unknown));
+    let error = Reader::anonymous().resolve(&at(&open)).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound(Entity::Repository)), "{}", error.chain());
+    // One that wants a token may hide what this reader has no login for.
+    let hiding = Server::answering(move |asked| match (asked.path.starts_with("/token"), asked.authorization()) {
+        (true, _) => Answer::status(200).body(r#"{"token": "t", "expires_in": 300}"#),
+        (false, "Bearer t") => Answer::status(404).body(unknown),
+        (false, _) => {
+            let realm = format!("http://{}/token", asked.headers["host"]);
+            Answer::status(401).header("www-authenticate", format!("Bearer realm=\"{realm}\""))
+        }
+    });
+    let error = Reader::anonymous().resolve(&at(&hiding)).await.unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
+    // A list of tags that cannot be read says nothing of the image.
+    let closed = Server::answering(|asked| Answer::status(if asked.path.contains("/tags/") { 500 } else { 404 }));
+    let error = Reader::anonymous().resolve(&at(&closed)).await.unwrap_err();
+    assert!(error.is_unavailable(), "{}", error.chain());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use crate::{app::App, disk::DiskSpace, error::Result, image::ImageRef};
 
 /// The images that a [`RolloutDriver`](super::RolloutDriver) has stored, such as those of a machine's container engine.
 ///
-/// - `has_says_what_is_stored`: an image that was rolled out is, and one that cannot be fetched is not.
+/// - `has_says_what_is_stored`: an image that was rolled out is, by its digest, and one that cannot be fetched is not.
 /// - `discard_changes_nothing_that_runs`: no target, instance or deploy id is touched.
 #[async_trait]
 pub trait StoredImages: Send + Sync {
@@ -14,7 +14,8 @@ pub trait StoredImages: Send + Sync {
     /// `None`: it drops none.
     fn stored_versions(&self) -> Option<usize>;
 
-    /// Returns whether this image is stored, so that it can be run although its registry does not have it.
+    /// Returns whether this image is run as it is stored, without a look at its registry: it was made on the machine, or is named by
+    /// its digest.
     async fn has(&self, image: &ImageRef) -> Result<bool>;
 
     /// Names images of the app's deploys, by digest, that no app runs and no app's rollback needs within

@@ -9,7 +9,7 @@ use crate::{
     deploy::{Actor, Deploy, Trigger},
     error::{Entity, Error},
     ledger::{
-        Admission, Admitted, AppState, Change, KeyLookup, NewDeploy, admission,
+        Admission, Admitted, AppState, Change, KeyLookup, NewDeploy,
         registration::{self, NewTarget},
     },
     lock::Locks,
@@ -234,7 +234,7 @@ impl Deployer {
         let NewTarget { image, adopted, unused, notes, .. } = found;
         let deploy = image.and_then(|image| {
             let deploy = NewDeploy { image: Some(image), adopted, ..NewDeploy::new(&cause) };
-            let resolves = self.resolves() && admission::is_to_be_resolved(&app, &deploy);
+            let resolves = self.is_to_be_resolved()(&app, &deploy);
             let deploy = NewDeploy { resolves, ..deploy };
             let (id, driver) = (self.admission_id(), self.driver());
             let admission = Admission { key: key.clone(), driver, ..Admission::plain(id, deploy) };

@@ -86,7 +86,7 @@ impl Deployer {
     ) -> Outcome<Option<(Accepted, Option<T>)>> {
         let (driver, used, lacks_builder) = (self.driver(), key.clone(), self.lacks_builder());
         let (locks, trace) = (access.locks, access.trace.clone());
-        let (has_builder, resolves) = (self.ports.builder.is_some(), self.resolves());
+        let (has_builder, is_to_be_resolved) = (self.ports.builder.is_some(), self.is_to_be_resolved());
         let admitted =
             self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| match decide(&change.state) {
                 Ok((admission, extra)) => {
@@ -94,7 +94,7 @@ impl Deployer {
                         return refuse(change, used.as_ref(), lookup, now, Refusal::NoBuilder);
                     }
                     let driver = driver.clone().filter(|_| !lacks_builder(&change.state));
-                    let resolves = resolves && admission::is_to_be_resolved(&change.state.app, &admission.deploy);
+                    let resolves = is_to_be_resolved(&change.state.app, &admission.deploy);
                     let deploy = NewDeploy { trace: trace.clone(), resolves, ..admission.deploy };
                     let stays = deploy.scale == Scale::Keep;
                     let stopped = change.state.stopped.clone().filter(|_| stays);

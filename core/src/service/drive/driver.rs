@@ -27,7 +27,7 @@ use crate::{
             log,
             measuring::{Measuring, beside},
             polling::PendingHead,
-            resolving::Resolving,
+            resolving::{self, Resolving},
         },
         read::Subscription,
     },
@@ -159,7 +159,9 @@ impl Driver<'_> {
             // A driver that waits takes the answers.
             let waits = matches!(effect, Effect::Wait(_) | Effect::Watch(..) | Effect::Measure(_));
             let mut measuring = if waits { None } else { self.measuring.take() };
-            match beside(&mut measuring, self.perform(&state, effect, &mut change)).await {
+            let resolving = if waits { None } else { self.resolving.take() };
+            let performed = self.perform(&state, effect, &mut change);
+            match beside(&mut measuring, resolving::beside(resolving.as_ref(), performed)).await {
                 Next::Step(next) => event = *next,
                 Next::Reload => {
                     change = self.changes.listen();
@@ -170,6 +172,7 @@ impl Driver<'_> {
                 Next::Stop => return,
             }
             self.measuring = self.measuring.take().or(measuring);
+            self.resolving = self.resolving.take().or(resolving);
         }
     }
 
@@ -454,9 +457,9 @@ impl Driver<'_> {
             }
         };
         // That for a deploy which has ended meanwhile is dropped.
-        let mut resolving = self.resolving.take().filter(|asked| Some(asked.revision) == state.resolving());
+        let resolving = self.resolving.take().filter(|asked| Some(asked.revision) == state.resolving());
         let resolved = async {
-            match &mut resolving {
+            match &resolving {
                 Some(resolving) => resolving.answered().await,
                 None => std::future::pending().await,
             }

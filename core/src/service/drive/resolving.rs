@@ -1,14 +1,19 @@
 //! Asking registries for the digests of images that are to be deployed.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
-use futures_util::{FutureExt, future::BoxFuture, select_biased};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+    select_biased,
+};
 
 use crate::{
-    app::AppId,
+    app::{App, AppId, Resolve},
     deploy::Revision,
     engine::resolving::{NotResolved, ResolveSpec},
     image::ImageRef,
+    ledger::{NewDeploy, admission},
     ports::Resolved,
     request::Refusal,
     service::Deployer,
@@ -16,7 +21,7 @@ use crate::{
 };
 
 /// The most images that this process asks for at once, and the most of them of one environment.
-pub(crate) const RESOLVING: (usize, usize) = (32, 16);
+pub(crate) const RESOLVING: (usize, usize) = (16, 4);
 /// The longest time in which a registry names an image: a deploy waits for it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -24,20 +29,42 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct Resolving<'a> {
     /// The revision of its deploy.
     pub(crate) revision: Revision,
-    answer: BoxFuture<'a, Result<Resolved, NotResolved>>,
+    answer: Shared<BoxFuture<'a, Result<Resolved, NotResolved>>>,
 }
 
 impl Resolving<'_> {
-    /// Waits for the answer.
-    pub(crate) async fn answered(&mut self) -> (Revision, Result<Resolved, NotResolved>) {
-        (self.revision, (&mut self.answer).await)
+    /// Waits for the answer, which stays at hand.
+    pub(crate) async fn answered(&self) -> (Revision, Result<Resolved, NotResolved>) {
+        (self.revision, self.answer.clone().await)
     }
+}
+
+/// Performs a call while a registry is asked: one that takes long must not make the registry's answer late.
+pub(crate) async fn beside<T>(resolving: Option<&Resolving<'_>>, call: impl Future<Output = T>) -> T {
+    let mut call = pin!(call.fuse());
+    if let Some(resolving) = resolving {
+        let mut answered = pin!(resolving.answered().fuse());
+        select_biased! {
+            answer = call => return answer,
+            _ = answered => {}
+        }
+    }
+    call.await
 }
 
 impl Deployer {
     /// Returns whether this process asks registries for what it deploys.
     pub(crate) fn resolves(&self) -> bool {
         self.ports.registry.is_some() && self.ports.rollouts.fetches_images()
+    }
+
+    /// Returns whether a deploy that is accepted here has its image resolved; where a digest is required, also by another process.
+    pub(crate) fn is_to_be_resolved(&self) -> impl Fn(&App, &NewDeploy) -> bool + Send + 'static {
+        let (reads, fetches) = (self.resolves(), self.ports.rollouts.fetches_images());
+        move |app, deploy| {
+            let is_asked = reads || fetches && app.policy.resolve == Resolve::Require;
+            is_asked && admission::is_to_be_resolved(app, deploy)
+        }
     }
 
     /// Begins to ask for an image of an app.
@@ -55,28 +82,37 @@ impl Deployer {
                 () = self.ports.clock.sleep(2 * ANSWER_WITHIN).fuse() => late(),
             }
         };
-        Resolving { revision, answer: answer.boxed() }
+        Resolving { revision, answer: answer.boxed().shared() }
     }
 
     async fn resolved(&self, app: &AppId, image: &ImageRef) -> Result<Resolved, NotResolved> {
+        let is_tag = image.digest().is_none();
+        // A registry may have another image of the name.
+        if is_tag && self.has_stored(image).await? {
+            return Err(NotResolved::Stored);
+        }
         let refusal = match self.read_image(app, image, ANSWER_WITHIN).await {
             Ok(resolved) => return Ok(resolved),
             Err(refusal) => refusal,
         };
-        match refusal {
-            Refusal::ImageNotFound { .. } if self.has_stored(image).await => Err(NotResolved::Stored),
-            Refusal::ImageNotFound { .. } => Err(NotResolved::Missing(refusal.to_string())),
-            Refusal::RegistryUnavailable { .. } => Err(NotResolved::Unavailable(refusal.to_string())),
-            other => Err(NotResolved::Refused(other.to_string())),
+        let is_missing = matches!(refusal, Refusal::ImageNotFound { .. });
+        if is_missing && !is_tag && self.has_stored(image).await? {
+            return Err(NotResolved::Stored);
         }
+        let why = refusal.to_string();
+        Err(match refusal {
+            _ if is_missing => NotResolved::Missing(why),
+            _ if refusal.is_retryable() => NotResolved::Unavailable(why),
+            _ => NotResolved::Refused(why),
+        })
     }
 
-    /// Returns whether the platform has stored an image; one that cannot say so has none.
-    async fn has_stored(&self, image: &ImageRef) -> bool {
-        let Some(stored) = self.ports.rollouts.stored_images() else { return false };
-        stored.has(image).await.unwrap_or_else(|error| {
+    /// Returns whether the platform runs an image as it has stored it.
+    async fn has_stored(&self, image: &ImageRef) -> Result<bool, NotResolved> {
+        let Some(stored) = self.ports.rollouts.stored_images() else { return Ok(false) };
+        stored.has(image).await.map_err(|error| {
             tracing::warn!(%image, error = %error.chain(), "looking for a stored image failed");
-            false
+            NotResolved::Unavailable("Whether the platform has stored the image could not be found out.".to_owned())
         })
     }
 }

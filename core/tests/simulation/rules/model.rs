@@ -1,9 +1,14 @@
 //! A model of the rules, read off a whole history.
 
+use std::time::Duration;
+
 use rollhook_core::{
     app::{OnFailure, Policy},
     deploy::{Deploy, Reason, Revision, Scale, State, Status, Trigger},
 };
+
+/// How long after a failure a deploy is waited for whose registry has not answered.
+const REGISTRY_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn current(history: &[Deploy]) -> Option<&Deploy> {
     history.iter().rev().find(|entry| entry.status() == Status::Succeeded)
@@ -111,7 +116,8 @@ pub(crate) fn went_wrong(history: &[Deploy]) -> Option<&Deploy> {
 /// The restore that is owed (rule 12).
 pub(crate) fn owed<'a>(history: &'a [Deploy], policy: &Policy, revoked: &[Revision]) -> Option<&'a Deploy> {
     let top = went_wrong(history)?;
-    let ready = |entry: &Deploy| !entry.is_terminal() && entry.image.is_some();
+    let is_late = |entry: &Deploy| entry.created_at > top.updated_at.after(REGISTRY_WAIT) && entry.is_to_be_resolved();
+    let ready = |entry: &Deploy| !entry.is_terminal() && entry.image.is_some() && !is_late(entry);
     let higher = history.iter().any(|entry| entry.revision > top.revision && ready(entry));
     let tried = last_in_order(history).is_some_and(Deploy::is_restore);
     (policy.on_failure == OnFailure::Restore && !higher && !tried)

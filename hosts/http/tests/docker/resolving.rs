@@ -72,7 +72,7 @@ fn image_that_only_the_machine_has_is_deployed_and_says_so() {
     bench.docker.run(&["tag", "app:v2", &local]);
     bench.succeeds(&app, &local);
     let entry = bench.entry(&app, 2);
-    assert!(stored(&entry).contains("the platform has stored it"), "{entry}");
+    assert!(stored(&entry).contains("came from no registry"), "{entry}");
     assert_eq!((image_of(&bench, &name), bench.version(&name)), (local.clone(), "v2".to_owned()));
     // Its digest is known to nobody else.
     let require = json!({ "policy": { "resolve": "require" } });

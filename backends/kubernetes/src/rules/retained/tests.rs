@@ -134,6 +134,10 @@ fn tag_that_may_have_moved_is_restored_by_its_digest() {
     let runs = |digest: &str| [pod(Some(4), &running(digest))];
     assert!(found(&deployed(5, "bad"), &restore, &sets, &runs(ONE)).is_some());
     assert_eq!(found(&deployed(5, "latest"), &restore, &sets, &runs(ONE)), None, "the failed deploy brought it anew");
+    let anew = deployed(5, &format!("latest@{TWO}"));
+    assert_eq!(found(&anew, &restore, &sets, &runs(ONE)), None, "the failed deploy brought it anew, by its digest");
+    let back = rollback(6, 4, &format!("latest@{ONE}"));
+    assert_eq!(found(&anew, &back, &sets, &runs(ONE)), None, "also where a person goes back");
     assert_eq!(found(&deployed(5, "bad"), &restore, &sets, &runs(TWO)), None, "a pod has other bits");
     let pinned = [replica_set(&deployed(4, &format!("latest@{ONE}")), 1)];
     assert!(found(&deployed(5, "latest"), &restore, &pinned, &[]).is_some(), "its template names the digest");
