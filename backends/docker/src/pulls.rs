@@ -220,7 +220,12 @@ pub(crate) async fn local(engine: &Engine, rollout: &Rollout) -> Called<Option<S
 pub(crate) async fn is_stored(engine: &Engine, image: &ImageRef) -> Called<bool> {
     let Some(digest) = image.digest() else {
         let Some(found) = find(engine, &image.to_string()).await? else { return Ok(false) };
-        return Ok(origin::origin(&found, image, &engine.get("/version").await?) == Origin::Here);
+        return Ok(match origin::origin(&found, image, &engine.get("/version").await?) {
+            Origin::Here => true,
+            // A pull of it is refused: it may be of this machine, and another one of that name elsewhere.
+            Origin::Unknown => origin::is_bare(image),
+            Origin::Repository => false,
+        });
     };
     let by_digest = find(engine, &format!("{}@{digest}", image.repository())).await?;
     Ok(by_digest.is_some() || find(engine, digest.as_str()).await?.is_some())
