@@ -190,10 +190,7 @@ impl HttpRegistry {
             let configuration = match self.configuration(question, &configuration).await {
                 Ok(configuration) => configuration,
                 // What the image says of itself may lie elsewhere, where this server is not let in: the digest is known all the same.
-                Err(error @ (Error::Unavailable { .. } | Error::Denied { .. } | Error::Invalid { .. })) => {
-                    tracing::debug!(image = %question.image, error = %error.chain(), "reading the labels of an image failed");
-                    return Ok(resolved);
-                }
+                Err(Error::Unavailable { .. } | Error::Denied { .. } | Error::Invalid { .. }) => return Ok(resolved),
                 Err(error) => return Err(error),
             };
             let platform: Option<Platform> = configuration.platform.clone();
