@@ -203,7 +203,8 @@ pub(crate) async fn local(engine: &Engine, rollout: &Rollout) -> Called<Option<S
     };
     let name = format!("{}@{digest}", image.repository());
     if meant(&name).await?.is_some() {
-        return Ok(Some(name));
+        // Lists of containers show the tag, and the engine takes the digest.
+        return Ok(Some(image.to_string()));
     }
     let id = digest.to_string();
     if meant(&id).await?.is_none() {
@@ -313,10 +314,7 @@ async fn download_as(
         }
         told(layers.to_string());
     }
-    Ok(match image.digest() {
-        Some(digest) => format!("{}@{digest}", image.repository()),
-        None => image.to_string(),
-    })
+    Ok(image.to_string())
 }
 
 fn silent() -> String {
