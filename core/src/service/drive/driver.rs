@@ -160,7 +160,7 @@ impl Driver<'_> {
             let waits = matches!(effect, Effect::Wait(_) | Effect::Watch(..) | Effect::Measure(_));
             let mut measuring = if waits { None } else { self.measuring.take() };
             let resolving = if waits { None } else { self.resolving.take() };
-            let performed = self.perform(&state, effect, &mut change);
+            let performed = self.perform(&state, effect, &mut change).boxed();
             match beside(&mut measuring, resolving::beside(resolving.as_ref(), performed)).await {
                 Next::Step(next) => event = *next,
                 Next::Reload => {

@@ -100,10 +100,10 @@ impl Deployer {
             return Err(NotResolved::Stored);
         }
         let why = refusal.to_string();
-        Err(match refusal {
-            _ if is_missing => NotResolved::Missing(why),
-            _ if refusal.is_retryable() => NotResolved::Unavailable(why),
-            _ => NotResolved::Refused(why),
+        Err(match (is_missing, refusal.is_retryable()) {
+            (true, _) => NotResolved::Missing(why),
+            (false, true) => NotResolved::Unavailable(why),
+            (false, false) => NotResolved::Refused(why),
         })
     }
 
