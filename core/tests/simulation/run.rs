@@ -341,7 +341,7 @@ impl Run {
             .log(&name, || format!("asks {}: {}", replica.life.name, crate::apply_choice::told(&request)));
         let (answers, deployer) = (Arc::clone(&self.answers), Arc::clone(&replica.deployer));
         let task = self.tasks.spawn(slot, async move {
-            let answer = request.send(deployer, name).await;
+            let answer = Box::pin(request.send(deployer, name)).await;
             answers.lock().unwrap().push((call, answer));
         });
         self.calling.insert(task, call);

@@ -120,6 +120,7 @@ impl World {
             | Effect::ObserveRelease(_)
             | Effect::CancelRelease(_)
             | Effect::ReadTurns { .. } => panic!("an app without a release command runs one: {effect:?}"),
+            Effect::Resolve(_) => panic!("an image that is known is looked up: {effect:?}"),
             Effect::Measure(_) => panic!("an app without checks measures them: {effect:?}"),
             Effect::FindBuild
             | Effect::StartBuild(_)

@@ -121,7 +121,7 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Settings if reads => settings::page(call, id).await,
             AppPart::Settings => settings::change_policy(call, id).await,
             AppPart::Source => settings::change_source(call, id).await,
-            AppPart::Workloads => settings::change_workloads(call, id).await,
+            AppPart::Workloads => Box::pin(settings::change_workloads(call, id)).await,
             AppPart::Checks if reads => checks::page(call, id).await,
             AppPart::Checks => checks::set(call, id).await,
             AppPart::TestCheck => checks::test(call, id).await,
