@@ -14,7 +14,7 @@ fn tag_that_moves_while_its_deploy_rolls_out_changes_nothing_of_it() {
     let Some(bed) = bed(&test_name!()) else { return };
     let (v1, _) = push(&bed, "moves:v1", "app-v1");
     let (stable, digest) = push(&bed, "moves:stable", "app-v2");
-    bed.kubectl.make("Deployment", "api", &v1, json!({ "spec": { "replicas": 2 } }));
+    bed.kubectl.make("Deployment", "api", &v1, json!({ "replicas": 2 }));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "5s" }));
     bed.server().post(&app, &json!({ "image": stable, "commit": "abc" })).expect(202);
     until("it rolls out", || bed.entry(&app, 2)["status"] == "rolling_out");
