@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 use crate::containers::{answers, push};
 
 fn bed(test: &str) -> Option<Bed> {
-    Bed::node(server!(), test, |_| vec!["--insecure-registry".to_owned(), "127.0.0.1".to_owned()])
+    Bed::node(server!(), test, |kubectl| {
+        let registry = kubectl.setting("REGISTRY");
+        let host = registry.rsplit_once(':').map_or(registry.as_str(), |(host, _)| host);
+        vec!["--insecure-registry".to_owned(), host.to_owned()]
+    })
 }
 
 #[test]
