@@ -3,7 +3,7 @@
 mod configured;
 mod store_calls;
 
-use std::{future::Future, pin::pin, time::Duration};
+use std::{future::Future, pin::pin, task::Context, time::Duration};
 
 use event_listener::EventListener;
 use futures_util::{
@@ -27,7 +27,7 @@ use crate::{
             log,
             measuring::{Measuring, beside},
             polling::PendingHead,
-            resolving::{self, Resolving},
+            resolving::Resolving,
         },
         read::Subscription,
     },
@@ -159,14 +159,16 @@ impl Driver<'_> {
             // A driver that waits takes the answers.
             let waits = matches!(effect, Effect::Wait(_) | Effect::Watch(..) | Effect::Measure(_));
             let mut measuring = if waits { None } else { self.measuring.take() };
-            let resolving = if waits { None } else { self.resolving.take() };
+            let mut resolving = if waits { None } else { self.resolving.take() };
             let performed = self.perform(&state, effect, &mut change).boxed();
-            match beside(&mut measuring, resolving::beside(resolving.as_ref(), performed)).await {
+            match beside(go_on(&mut measuring, &mut resolving), performed).await {
                 Next::Step(next) => event = *next,
                 Next::Reload => {
                     change = self.changes.listen();
                     measuring = measuring.or_else(|| self.measuring.take());
-                    let Some(app_state) = beside(&mut measuring, self.load()).await else { return };
+                    resolving = resolving.or_else(|| self.resolving.take());
+                    let loaded = beside(go_on(&mut measuring, &mut resolving), self.load()).await;
+                    let Some(app_state) = loaded else { return };
                     event = Event::Loaded(Box::new(app_state));
                 }
                 Next::Stop => return,
@@ -457,9 +459,9 @@ impl Driver<'_> {
             }
         };
         // That for a deploy which has ended meanwhile is dropped.
-        let resolving = self.resolving.take().filter(|asked| Some(asked.revision) == state.resolving());
+        let mut resolving = self.resolving.take().filter(|asked| Some(asked.revision) == state.resolving());
         let resolved = async {
-            match &resolving {
+            match &mut resolving {
                 Some(resolving) => resolving.answered().await,
                 None => std::future::pending().await,
             }
@@ -482,8 +484,7 @@ impl Driver<'_> {
             () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),
         };
         self.measuring = measuring.filter(|measuring| !measuring.is_taken());
-        let is_answered = matches!(&answered, Err(Next::Step(event)) if matches!(**event, Event::Resolved(..)));
-        self.resolving = resolving.filter(|_| !is_answered);
+        self.resolving = resolving.filter(|resolving| !resolving.is_taken());
         match answered {
             Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadReadPostponed),
             Ok(answer) => {
@@ -507,6 +508,17 @@ impl Driver<'_> {
 impl Next {
     fn step(event: Event) -> Self {
         Self::Step(Box::new(event))
+    }
+}
+
+/// Has the calls that answer later go on.
+fn go_on<'b, 'a: 'b>(
+    measuring: &'b mut Option<Measuring<'a>>,
+    resolving: &'b mut Option<Resolving<'a>>,
+) -> impl FnMut(&mut Context<'_>) + 'b {
+    move |context| {
+        measuring.iter_mut().for_each(|measuring| measuring.poll(context));
+        resolving.iter_mut().for_each(|resolving| resolving.poll(context));
     }
 }
 

@@ -82,20 +82,19 @@ impl Measuring<'_> {
         self.rounds.is_empty()
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) {
+    /// Has the measurements go on.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) {
         for round in &mut self.rounds {
             let _is_ended = round.poll_unpin(context);
         }
     }
 }
 
-/// Performs a call while measurements go on: a call that takes long must not make them miss their time.
-pub(crate) async fn beside<T>(measuring: &mut Option<Measuring<'_>>, call: impl Future<Output = T>) -> T {
+/// Performs a call while others go on: one that takes long must not make them miss their time.
+pub(crate) async fn beside<T>(mut go_on: impl FnMut(&mut Context<'_>), call: impl Future<Output = T>) -> T {
     let mut call = pin!(call);
     poll_fn(|context| {
-        if let Some(measuring) = measuring {
-            measuring.poll(context);
-        }
+        go_on(context);
         call.as_mut().poll(context)
     })
     .await

@@ -1,10 +1,15 @@
 //! Asking registries for the digests of images that are to be deployed.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use futures_util::{
     FutureExt,
-    future::{BoxFuture, Shared},
+    future::{BoxFuture, MaybeDone, maybe_done},
     select_biased,
 };
 
@@ -29,27 +34,31 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct Resolving<'a> {
     /// The revision of its deploy.
     pub(crate) revision: Revision,
-    answer: Shared<BoxFuture<'a, Result<Resolved, NotResolved>>>,
+    answer: MaybeDone<BoxFuture<'a, Result<Resolved, NotResolved>>>,
 }
 
 impl Resolving<'_> {
-    /// Waits for the answer, which stays at hand.
-    pub(crate) async fn answered(&self) -> (Revision, Result<Resolved, NotResolved>) {
-        (self.revision, self.answer.clone().await)
+    /// Waits for the answer, and takes it.
+    pub(crate) async fn answered(&mut self) -> (Revision, Result<Resolved, NotResolved>) {
+        let revision = self.revision;
+        let answer = poll_fn(|context| {
+            self.poll(context);
+            Pin::new(&mut self.answer).take_output().map_or(Poll::Pending, Poll::Ready)
+        });
+        (revision, answer.await)
     }
-}
 
-/// Performs a call while a registry is asked: one that takes long must not make the registry's answer late.
-pub(crate) async fn beside<T>(resolving: Option<&Resolving<'_>>, call: impl Future<Output = T>) -> T {
-    let mut call = pin!(call.fuse());
-    if let Some(resolving) = resolving {
-        let mut answered = pin!(resolving.answered().fuse());
-        select_biased! {
-            answer = call => return answer,
-            _ = answered => {}
+    /// Returns whether the answer was taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self.answer, MaybeDone::Gone)
+    }
+
+    /// Has the registry's answer come closer.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) {
+        if !self.is_taken() {
+            let _is_answered = self.answer.poll_unpin(context);
         }
     }
-    call.await
 }
 
 impl Deployer {
@@ -82,7 +91,7 @@ impl Deployer {
                 () = self.ports.clock.sleep(2 * ANSWER_WITHIN).fuse() => late(),
             }
         };
-        Resolving { revision, answer: answer.boxed().shared() }
+        Resolving { revision, answer: maybe_done(answer.boxed()) }
     }
 
     async fn resolved(&self, app: &AppId, image: &ImageRef) -> Result<Resolved, NotResolved> {
