@@ -32,7 +32,7 @@ pub struct ResolveSpec {
 pub enum NotResolved {
     /// The registry has no such image, as this sentence says.
     Missing(String),
-    /// The registry has no such image, and the platform has stored one.
+    /// The platform runs an image as it has stored it, whatever its registry has.
     Stored,
     /// The registry does not answer this, as the sentence says.
     Refused(String),
@@ -90,7 +90,7 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
         return record(state, vec![changed], Vec::new());
     }
     // A call that is under way for an older one is waited for: else a slow registry would answer for none.
-    if state.resolve.under_way.is_some_and(|asked| is_waiting(state, asked)) {
+    if state.resolve.under_way.is_some_and(|asked| waiting(state, asked).is_some()) {
         return effect;
     }
     match state.resolve.outage {
@@ -115,37 +115,34 @@ pub(super) fn answered(
         return None;
     }
     state.resolve.under_way = None;
-    let is_unavailable = matches!(answer, Err(NotResolved::Unavailable(_)));
-    let outage = state.resolve.outage.take().filter(|_| is_unavailable);
-    let deploy = state.app_state.unfinished(revision).filter(|deploy| deploy.is_to_be_resolved())?.clone();
-    let is_required = is_required(state, &deploy);
-    if is_unavailable && is_required {
-        let (since, calls) = outage.map_or((now, 1), |outage| (outage.since, outage.calls + 1));
-        state.resolve.outage = Some(Unanswered { since, calls, next_at: now.after(retry::backoff(calls)) });
-        if now.since(since) < ASKED_FOR {
-            return None;
-        }
-        return Some(record(state, ended_by_outage(state, &deploy, &answer), Vec::new()));
-    }
-    let found = match answer {
-        Ok(found) => resolved(&state.app_state.app, &deploy, found),
-        Err(why) => unresolved(&deploy, why, is_required),
+    let outage = state.resolve.outage.take();
+    let deploy = waiting(state, revision)?.clone();
+    let why = match answer {
+        Ok(found) => return Some(record(state, vec![resolved(&state.app_state.app, &deploy, found)], Vec::new())),
+        Err(why) => why,
     };
-    Some(record(state, vec![found], Vec::new()))
+    let is_required = is_required(state, &deploy);
+    if !is_required || !matches!(why, NotResolved::Unavailable(_)) {
+        return Some(record(state, vec![unresolved(&deploy, why, is_required)], Vec::new()));
+    }
+    let (since, calls) = outage.map_or((now, 1), |outage| (outage.since, outage.calls + 1));
+    state.resolve.outage = Some(Unanswered { since, calls, next_at: now.after(retry::backoff(calls)) });
+    let is_over = now.since(since) >= ASKED_FOR;
+    is_over.then(|| record(state, ended_by_outage(state, &deploy, &why), Vec::new()))
 }
 
 /// Returns the end of a deploy whose registry is away, and of all others that wait for that registry: asking for each would hold up
 /// a restore.
-fn ended_by_outage(state: &State, deploy: &Deploy, answer: &Result<Resolved, NotResolved>) -> Vec<Deploy> {
-    let Err(why) = answer else { return Vec::new() };
+fn ended_by_outage(state: &State, deploy: &Deploy, why: &NotResolved) -> Vec<Deploy> {
     let host = |deploy: &Deploy| deploy.image.as_ref().map(ImageRef::registry);
     let waiting = state.app_state.unfinished.iter().filter(|other| other.is_to_be_resolved());
     let of_host = waiting.filter(|other| host(other) == host(deploy));
     of_host.map(|other| unresolved(other, why.clone(), is_required(state, other))).collect()
 }
 
-fn is_waiting(state: &State, revision: Revision) -> bool {
-    state.app_state.unfinished(revision).is_some_and(|deploy| deploy.is_to_be_resolved())
+/// Returns a deploy that waits for its image's registry.
+fn waiting(state: &State, revision: Revision) -> Option<&Deploy> {
+    state.app_state.unfinished(revision).map(|deploy| &**deploy).filter(|deploy| deploy.is_to_be_resolved())
 }
 
 /// Returns whether a deploy fails without its digest. A posted digest is the image, whether or not the registry shows it.
@@ -157,12 +154,11 @@ fn is_required(state: &State, deploy: &Deploy) -> bool {
 /// Returns a deploy with the digest of its image; failed if the app has commits match, and the image was built from another one, or
 /// if the image is held by another tag.
 fn resolved(app: &App, deploy: &Deploy, found: Resolved) -> Deploy {
-    let rule = app.policy.commit;
     let pinned = deploy.image.clone().map(|image| image.pinned(found.digest.clone()));
-    if let Some(refusal) = admission::held_by_digest(app, pinned.as_ref(), deploy.trigger) {
+    if let Err(refusal) = admission::held(app, pinned.as_ref(), None, deploy.trigger) {
         return failed(deploy, Reason::IMAGE_HELD, refusal.to_string());
     }
-    let labelled = found.labels.commit().filter(|_| rule == CommitRule::MustMatch);
+    let labelled = found.labels.commit().filter(|_| app.policy.commit == CommitRule::MustMatch);
     if let Some((posted, labelled)) = deploy.commit.as_ref().zip(labelled).filter(|(one, other)| !one.may_be(other)) {
         let message = format!(
             "The image says that it was built from commit {labelled}, and {posted} was posted with it: the app has them match."

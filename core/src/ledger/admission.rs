@@ -3,7 +3,7 @@
 use super::NewDeploy;
 use crate::{
     app::{App, Hold, HoldPolicy, Resolve, Source},
-    deploy::{Actor, Commit, Origin, Trigger},
+    deploy::{Commit, Origin, Trigger},
     image::ImageRef,
     request::{Cause, DeployRequest, Field, Refusal},
 };
@@ -29,7 +29,7 @@ pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decid
             (None, if request.image.is_some() { vec![Field::Image] } else { Vec::new() })
         }
     };
-    held(app, image.as_ref(), request.commit.as_ref(), cause)?;
+    held(app, image.as_ref(), request.commit.as_ref(), cause.trigger)?;
     let commit = request.commit.clone();
     // A time without a commit says nothing.
     let committed_at = request.committed_at.filter(|_| commit.is_some());
@@ -56,7 +56,7 @@ pub fn promotion(
             app.id
         )));
     }
-    held(app, Some(&image), commit.as_ref(), cause)?;
+    held(app, Some(&image), commit.as_ref(), cause.trigger)?;
     Ok(NewDeploy { image: Some(image), commit, from: Some(from), ..NewDeploy::new(cause) })
 }
 
@@ -114,16 +114,15 @@ pub(super) fn hold_of<'a>(app: &'a App, image: Option<&ImageRef>, commit: Option
     app.holds.iter().rev().find(|hold| hold.covers(image, commit))
 }
 
-/// Returns the refusal of an image that is held, once its digest is known.
-pub(crate) fn held_by_digest(app: &App, image: Option<&ImageRef>, trigger: Trigger) -> Option<Refusal> {
-    let cause = Cause { trigger, actor: Actor::Service };
-    held(app, image, None, &cause).err()
-}
-
 /// A hold refuses changes that polling found, and pushes of git hosts ([`super::push`]), as neither is a person's
 /// decision; CI if the app's policy says so; a person never.
-fn held(app: &App, image: Option<&ImageRef>, commit: Option<&Commit>, cause: &Cause) -> Result<(), Refusal> {
-    let binding = match cause.trigger {
+pub(crate) fn held(
+    app: &App,
+    image: Option<&ImageRef>,
+    commit: Option<&Commit>,
+    trigger: Trigger,
+) -> Result<(), Refusal> {
+    let binding = match trigger {
         Trigger::Git => true,
         Trigger::Webhook => app.policy.hold == HoldPolicy::All,
         Trigger::Manual | Trigger::Promotion | Trigger::Rollback | Trigger::Config => false,
