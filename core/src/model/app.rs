@@ -12,7 +12,7 @@ use crate::{
     image::{Digest, ImageRef, Repositories},
     lock::Locks,
     source::GitSource,
-    text::{checked_text, text_conversions, with_fields},
+    text::{checked_text, text_conversions, with_fields, words},
     time::{Timestamp, maybe_millis, millis},
 };
 
@@ -261,17 +261,18 @@ pub enum Resolve {
     Off,
 }
 
+words! { Resolve: Auto = "auto", Require = "require", Off = "off", }
+
 impl Resolve {
     /// All of them, the default first.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Require, Self::Off];
+}
 
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Require => "require",
-            Self::Off => "off",
-        }
+impl FromStr for Resolve {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|known| known.as_str() == text).ok_or("must be auto, require or off")
     }
 }
 
@@ -286,16 +287,18 @@ pub enum CommitRule {
     MustMatch,
 }
 
+words! { CommitRule: Any = "any", MustMatch = "must-match", }
+
 impl CommitRule {
     /// All of them, the default first.
     pub const ALL: [Self; 2] = [Self::Any, Self::MustMatch];
+}
 
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Any => "any",
-            Self::MustMatch => "must-match",
-        }
+impl FromStr for CommitRule {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|known| known.as_str() == text).ok_or("must be any or must-match")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use rollhook_core::app::{AppUrl, CommitRule, InvalidName, ReleaseGroup, Resolve};
+use rollhook_core::app::{AppUrl, InvalidName, ReleaseGroup};
 use serde_json::{Value, json};
 
 /// `NAME=VALUE`, an environment variable of a container.
@@ -180,22 +180,6 @@ pub(super) fn on_or_off(text: &str) -> Result<bool, &'static str> {
         "off" => Ok(false),
         _ => Err("must be on or off"),
     }
-}
-
-/// Reads the policy on the resolution of images.
-///
-/// # Errors
-/// The rule that the text breaks.
-pub(super) fn resolve(text: &str) -> Result<Resolve, &'static str> {
-    Resolve::ALL.into_iter().find(|policy| policy.as_str() == text).ok_or("must be auto, require or off")
-}
-
-/// Reads the rule on commits that are not those of their images' labels.
-///
-/// # Errors
-/// The rule that the text breaks.
-pub(super) fn commit_rule(text: &str) -> Result<CommitRule, &'static str> {
-    CommitRule::ALL.into_iter().find(|rule| rule.as_str() == text).ok_or("must be any or must-match")
 }
 
 /// Checks the time of a token or a lock, and returns it as it was written.

@@ -1,5 +1,7 @@
 //! An app's settings: source, policy, holds, and its deletion.
 
+use std::str::FromStr;
+
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
@@ -8,7 +10,7 @@ use rollhook_api::{
     words::{command, command_line, short_image},
 };
 use rollhook_core::{
-    app::{AppId, CommitRule, HoldPolicy, OnFailure, Resolve, Source},
+    app::{AppId, HoldPolicy, OnFailure, Source},
     text::escaped,
 };
 
@@ -151,8 +153,8 @@ impl Form {
             watch_for: given(&self.watch_for),
             release_on_config: on_or_off(&self.release_on_config)?,
             url: Some(self.url.trim().to_owned()),
-            resolve: resolve(&self.resolve)?,
-            commit: commit_rule(&self.commit)?,
+            resolve: choice("resolve", &self.resolve)?,
+            commit: choice("commit", &self.commit)?,
             repositories: Some(repositories.map(str::to_owned).collect()),
             keep: keep.transpose()?,
             poll: given(&self.poll),
@@ -169,22 +171,10 @@ fn on_or_off(text: &str) -> Result<Option<bool>, Failure> {
     }
 }
 
-/// Reads the policy on the resolution of images; the form of a git app has none.
-fn resolve(text: &str) -> Result<Option<Resolve>, Failure> {
-    let known = Resolve::ALL.into_iter().find(|policy| policy.as_str() == text);
-    if known.is_none() && !text.is_empty() {
-        return Err(invalid("resolve must be auto, require or off."));
-    }
-    Ok(known)
-}
-
-/// Reads the rule on commits that are not those of their images' labels; the form of a git app has none.
-fn commit_rule(text: &str) -> Result<Option<CommitRule>, Failure> {
-    let known = CommitRule::ALL.into_iter().find(|rule| rule.as_str() == text);
-    if known.is_none() && !text.is_empty() {
-        return Err(invalid("commit must be any or must-match."));
-    }
-    Ok(known)
+/// Reads a choice of words, of which a form may have none.
+fn choice<T: FromStr<Err = &'static str>>(name: &str, text: &str) -> Result<Option<T>, Failure> {
+    let given = (!text.is_empty()).then(|| text.parse());
+    given.transpose().map_err(|rule| invalid(&format!("{name} {rule}.")))
 }
 
 fn invalid(detail: &str) -> Failure {

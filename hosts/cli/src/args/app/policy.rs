@@ -4,9 +4,7 @@ use clap::Args;
 use rollhook_api::PolicyPatch;
 use rollhook_core::app::{CommitRule, Resolve};
 
-use crate::args::value::{
-    CommandLine, app_url, command_line, commit_rule, duration, duration_or_off, on_or_off, release_group, resolve,
-};
+use crate::args::value::{CommandLine, app_url, command_line, duration, duration_or_off, on_or_off, release_group};
 
 /// An app's policy, each flag by the policy's name.
 #[derive(Clone, Debug, Default, Args)]
@@ -61,11 +59,11 @@ pub(crate) struct PolicyFlags {
     url: Option<String>,
     /// Whether the tag of an image becomes a digest before its rollout: auto, as far as its registry answers; require, or the
     /// deploy fails; off, the registry is not asked
-    #[arg(long, value_name = "auto|require|off", value_parser = resolve)]
+    #[arg(long, value_name = "auto|require|off")]
     resolve: Option<Resolve>,
     /// What becomes of a commit that is posted with an image whose label names another one: any, both are shown;
     /// must-match, the deploy fails
-    #[arg(long, value_name = "any|must-match", value_parser = commit_rule)]
+    #[arg(long, value_name = "any|must-match")]
     commit: Option<CommitRule>,
     /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
     /// empty for any
