@@ -4,6 +4,8 @@ use rollhook_core::service::LookedUpImage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ImageLabels;
+
 /// What a registry has of an image at the time of the look.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Image {
@@ -16,34 +18,21 @@ pub struct Image {
     pub media_type: Option<String>,
     /// The platforms that the image is for, such as `linux/amd64`; empty if it names none.
     pub platforms: Vec<String>,
-    /// The commit, by the label `org.opencontainers.image.revision`. Labels are the builder's words, and prove nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revision: Option<String>,
-    /// The URL of the source, by the label `org.opencontainers.image.source`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// The version, by the label `org.opencontainers.image.version`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// The URL of a page about the image, by the label `org.opencontainers.image.url`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
+    /// The labels of the image.
+    #[serde(flatten)]
+    pub labels: ImageLabels,
 }
 
 impl Image {
     /// Returns the answer for an image that was found.
     pub fn of(found: LookedUpImage) -> Self {
         let resolved = found.resolved;
-        let labels = resolved.labels;
         Self {
             image: found.image.to_string(),
             digest: resolved.digest.to_string(),
             media_type: Some(resolved.media_type).filter(|media_type| !media_type.is_empty()),
             platforms: resolved.platforms.iter().map(ToString::to_string).collect(),
-            revision: labels.revision,
-            source: labels.source,
-            version: labels.version,
-            url: labels.url,
+            labels: resolved.labels.into(),
         }
     }
 }

@@ -12,10 +12,10 @@ use super::{Deploy, Progress};
 /// What a deploy waits for until its registry has answered.
 const LOOKED_UP: &str = "its image is looked up at its registry";
 
-/// The labels by which an image says where it comes from. They are its builder's words, and prove nothing.
+/// The labels by which an image says where it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImageLabels {
-    /// The commit, by the label `org.opencontainers.image.revision`.
+    /// The commit, by the label `org.opencontainers.image.revision`. Labels are the builder's words, and prove nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// The URL of the source, by the label `org.opencontainers.image.source`.
@@ -29,6 +29,13 @@ pub struct ImageLabels {
     pub url: Option<String>,
 }
 
+impl From<image::ImageLabels> for ImageLabels {
+    fn from(labels: image::ImageLabels) -> Self {
+        let image::ImageLabels { revision, source, version, url, .. } = labels;
+        Self { revision, source, version, url }
+    }
+}
+
 impl ImageLabels {
     /// Returns the labels of an entry's image; `None` if none are known.
     pub(super) fn of(entry: &deploy::Deploy) -> Option<Box<Self>> {
@@ -36,8 +43,7 @@ impl ImageLabels {
         if labels.is_empty() {
             return None;
         }
-        let image::ImageLabels { revision, source, version, url, .. } = labels.clone();
-        Some(Box::new(Self { revision, source, version, url }))
+        Some(Box::new(labels.clone().into()))
     }
 
     /// Returns the commit that the image was built from, as it says; `None` if the label is missing, or is no commit.

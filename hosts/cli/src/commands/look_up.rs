@@ -23,10 +23,10 @@ fn lines(image: &Image) -> String {
         ("image", Some(&image.image)),
         ("digest", Some(&image.digest)),
         ("platforms", platforms.as_ref()),
-        ("commit", image.revision.as_ref()),
-        ("version", image.version.as_ref()),
-        ("source", image.source.as_ref()),
-        ("url", image.url.as_ref()),
+        ("commit", image.labels.revision.as_ref()),
+        ("version", image.labels.version.as_ref()),
+        ("source", image.labels.source.as_ref()),
+        ("url", image.labels.url.as_ref()),
     ]
     .map(|(name, value)| value.map(|value| format!("{name:<10} {}\n", escaped(value))));
     lines.into_iter().flatten().collect()
@@ -34,6 +34,8 @@ fn lines(image: &Image) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rollhook_api::ImageLabels;
+
     use super::*;
 
     #[test]
@@ -44,10 +46,11 @@ mod tests {
             digest: digest.clone(),
             media_type: None,
             platforms: vec!["linux/amd64".to_owned(), "linux/arm64".to_owned()],
-            revision: Some("abc\u{1b}[2J".to_owned()),
-            source: None,
-            version: Some("1.2".to_owned()),
-            url: None,
+            labels: ImageLabels {
+                revision: Some("abc\u{1b}[2J".to_owned()),
+                version: Some("1.2".to_owned()),
+                ..ImageLabels::default()
+            },
         };
         let shown = format!(
             "image      registry.example.com/api:v1\ndigest     {digest}\nplatforms  linux/amd64, linux/arm64\n\
