@@ -7,14 +7,13 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     app::Policy,
-    image::{Digest, ImageLabels, Tag},
+    image::{ImageLabels, Tag},
     ports::{Clock, Platform, Resolved},
     request::{Refusal, RefusalKind},
     service::{Authorized, Deployer},
-    text::hex,
 };
 use rollhook_memory::{Answering, SimulatedRegistry};
-use world::{World, image, request};
+use world::{World, digest, image, request};
 
 const REPOSITORY: &str = "registry.example.com/api";
 
@@ -28,9 +27,8 @@ struct Images {
 impl Images {
     fn new() -> Self {
         let world = World::new(Duration::ZERO);
-        let registry = Arc::new(SimulatedRegistry::new(Arc::clone(&world.clock) as Arc<dyn Clock>));
-        let ports = world.ports(9).with(|ports| ports.registry = Some(registry.clone()));
-        Self { deployer: Deployer::new(ports, "two"), world, registry }
+        let (registry, deployer) = world.replica_with_registry("two");
+        Self { world, registry, deployer }
     }
 
     fn push(&self, tag: &str, bits: u8) {
@@ -51,10 +49,6 @@ impl Images {
         let Refusal::ImageNotFound { nearest, repository_missing: false, .. } = refused else { panic!("{refused}") };
         nearest.iter().map(Tag::to_string).collect()
     }
-}
-
-fn digest(bits: u8) -> Digest {
-    format!("sha256:{}", hex(&[bits; 32])).parse().unwrap()
 }
 
 #[test]

@@ -8,14 +8,13 @@ use std::{sync::Arc, time::Duration};
 use rollhook_core::{
     app::{CommitRule, Policy, Resolve},
     deploy::{Deploy, Reason, Resolution, Status, Trigger},
-    image::{Digest, ImageLabels, ImageRef},
+    image::{ImageLabels, ImageRef},
     ports::{Clock, Resolved},
     request::{PolicyChange, RollbackRequest},
     service::{Authorized, Deployer},
-    text::hex,
 };
 use rollhook_memory::{Answering, Script, SimulatedRegistry};
-use world::{World, api, image, leave, reason, request};
+use world::{World, api, digest, image, leave, reason, request};
 
 /// How long a sound version takes to roll out.
 const ROLLOUT: Duration = Duration::from_secs(2);
@@ -31,9 +30,8 @@ impl Images {
     fn new() -> Self {
         let world = World::new(ROLLOUT);
         world.cluster.fetch_images();
-        let registry = Arc::new(SimulatedRegistry::new(Arc::clone(&world.clock) as Arc<dyn Clock>));
-        let ports = world.ports(9).with(|ports| ports.registry = Some(registry.clone()));
-        let images = Self { deployer: Deployer::new(ports, "two"), world, registry };
+        let (registry, deployer) = world.replica_with_registry("two");
+        let images = Self { world, registry, deployer };
         images.push("v1", 1);
         images.push("v2", 2);
         images
@@ -74,10 +72,6 @@ impl Images {
     fn runs(&self) -> ImageRef {
         self.world.cluster.effects().last().unwrap().image.clone()
     }
-}
-
-fn digest(bits: u8) -> Digest {
-    format!("sha256:{}", hex(&[bits; 32])).parse().unwrap()
 }
 
 fn with(resolve: Resolve) -> Policy {

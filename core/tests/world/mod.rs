@@ -25,11 +25,11 @@ use rollhook_core::{
     service::{Accepted, Authorized, BuildPorts, Deployer, Outcome, Ports},
     time::Timestamp,
 };
-use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster, SimulatedVerifier};
+use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster, SimulatedRegistry, SimulatedVerifier};
 use rollhook_workloads::Workloads;
 
 pub use executor::{SimClock, SimRng, block_on};
-pub use values::{api, git, hold_all, image, leave, reason, registration, request, sha, statuses, tag};
+pub use values::{api, digest, git, hold_all, image, leave, reason, registration, request, sha, statuses, tag};
 
 /// How long a build takes.
 pub const BUILD: Duration = Duration::from_secs(30);
@@ -71,6 +71,13 @@ impl World {
     /// The ports of another process on the same store and cluster.
     pub fn ports(&self, seed: u64) -> Ports {
         ports(&self.clock, &self.store, &self.cluster, &self.builds, &self.verifier, seed)
+    }
+
+    /// Another process, and the registry that it reads.
+    pub fn replica_with_registry(&self, name: &str) -> (Arc<SimulatedRegistry>, Deployer) {
+        let registry = Arc::new(SimulatedRegistry::new(Arc::clone(&self.clock) as Arc<dyn Clock>));
+        let ports = self.ports(9).with(|ports| ports.registry = Some(registry.clone()));
+        (registry, Deployer::new(ports, name))
     }
 
     /// Another process that reads branches in its own way.

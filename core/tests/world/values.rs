@@ -4,8 +4,9 @@ use rollhook_conformance::samples::{git_source, settings};
 use rollhook_core::{
     app::{HoldPolicy, OnFailure, Policy, Source},
     deploy::{Commit, Deploy, State, Status},
-    image::ImageRef,
+    image::{Digest, ImageRef},
     request::{DeployRequest, Registration},
+    text::hex,
 };
 use serde_json::json;
 
@@ -32,6 +33,11 @@ pub fn sha(digits: &str) -> Commit {
 
 pub fn image(text: &str) -> ImageRef {
     text.parse().unwrap()
+}
+
+/// A digest of these bits.
+pub fn digest(bits: u8) -> Digest {
+    format!("sha256:{}", hex(&[bits; 32])).parse().unwrap()
 }
 
 pub fn api(tag: &str) -> String {
