@@ -97,7 +97,7 @@ impl HttpCheck {
         let filled = placeholders::url(&url, &Values::sample()).map_err(|why| format!("url {why}"))?;
         let each_instance = take(EACH_INSTANCE).map(|port| parse_port(&port)).transpose()?;
         match each_instance {
-            // Nobody is called at its host.
+            // The URL's host is not called.
             Some(_) => instances.fetch.check(&filled).map_err(|why| format!("url {why}."))?,
             None => addresses.check(fetch, &filled).map_err(|why| format!("url {why}."))?,
         }
