@@ -35,6 +35,6 @@ mod tests;
 
 pub use error::{Error, Result};
 pub use model::{
-    action, app, check, configuration, delivery, deploy, disk, error, image, instance, lock, network, replica, request,
-    run, source, text, time, token, trace,
+    action, app, check, configuration, delivery, deploy, disk, error, follow, image, instance, lock, network, replica,
+    request, run, source, text, time, token, trace,
 };

@@ -57,9 +57,12 @@ pub fn of_deploy(app_state: &AppState, deploy: &Deploy) -> Option<Timestamp> {
     }
     let verified = |other: &Deploy| match other.trigger {
         Trigger::Rollback => Duration::ZERO,
-        Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git | Trigger::Config => {
-            of_verification(policy)
-        }
+        Trigger::Webhook
+        | Trigger::Manual
+        | Trigger::Promotion
+        | Trigger::Git
+        | Trigger::Registry
+        | Trigger::Config => of_verification(policy),
     };
     let rolled_out = |other: &Deploy| match other.state {
         State::RollingOut { since, outage } => Some(match &other.verification {

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use super::{
-    polling::{Detected, Finding},
+    polling::{Detected, Finding, Head, PollSource},
     resolving::{NotResolved, ResolveSpec},
     verifying::{Answer, Round, RoundOf},
 };
 use crate::{
     app::ReleaseGroup,
-    deploy::{Commit, Deploy, Evidence, Revision},
+    deploy::{Deploy, Evidence, Revision},
     ledger::{AppState, Record, release_turns::OtherTurn},
     ports::{
         Applied, BuildSpec, BuildState, DeployId, Observation, ReleaseRun, ReleaseSpec, ReleaseState, Resolved,
         RolloutFailure, RolloutSpec, RunKind, Started,
     },
-    source::GitSource,
     time::Timestamp,
 };
 
@@ -74,13 +73,13 @@ pub enum Event {
     MeasureStarted,
     /// The measurements of this verification have ended.
     Measured(RoundOf, Vec<Answer>),
-    /// The branch reader was called.
+    /// The reader of the source was called.
     HeadReadStarted,
-    /// The branch reader was not called: the lease may have been lost, or the reader has no room.
+    /// The reader of the source was not called: the lease may have been lost, or the reader has no room.
     HeadReadPostponed,
-    /// The branch reader answered, with the head or without one; and a random number.
-    HeadRead(Option<Commit>, u64),
-    /// The outcome of deciding on the branch's head; and a random number.
+    /// The reader of the source answered, with the head or without one; and a random number.
+    HeadRead(Option<Head>, u64),
+    /// The outcome of deciding on the source's head; and a random number.
     Detected(Detected, u64),
     /// The registry is asked for the image of this revision.
     ResolveStarted(Revision),
@@ -137,10 +136,10 @@ pub enum Effect {
     /// Ask the registry for the digest of an image: [`Event::ResolveStarted`] at once, and at a wait after the answer came
     /// [`Event::Resolved`].
     Resolve(Box<ResolveSpec>),
-    /// Read the head of a branch: [`Event::HeadReadStarted`] at once, and at the first wait after the answer came
+    /// Read the head of a source: [`Event::HeadReadStarted`] at once, and at the first wait after the answer came
     /// [`Event::HeadRead`], or [`Event::HeadReadPostponed`] if the reader had no room.
-    ReadHead(Box<GitSource>),
-    /// Decide whether a branch's head is deployed, and accept it.
+    ReadHead(Box<PollSource>),
+    /// Decide whether a source's head is deployed, and accept it.
     Detect(Box<Finding>),
     /// Load the app.
     Load,

@@ -55,7 +55,7 @@ pub(super) fn poll(state: &mut State, effect: Effect, now: Timestamp) -> Effect 
             state.poll.load_started();
             Effect::Load
         }
-        PollStep::ReadBranch(source) => Effect::ReadHead(source),
+        PollStep::Read(source) => Effect::ReadHead(source),
         PollStep::Detect(finding) => Effect::Detect(finding),
     }
 }

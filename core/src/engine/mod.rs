@@ -9,6 +9,7 @@ mod commands;
 pub mod deadline;
 mod events;
 mod evidence;
+pub mod following;
 pub mod health;
 mod interleave;
 pub mod judge;
@@ -184,6 +185,14 @@ impl State {
         self.resolve.under_way()
     }
 
+    /// Returns whether this process can read what the app is polled for.
+    fn reads_source(&self) -> bool {
+        match self.app_state.app.source {
+            Source::Git(_) => self.has_builder,
+            Source::Image => self.has_registry,
+        }
+    }
+
     /// The awaited build; a hint of the builder is [`Event::BuildChanged`].
     pub fn building(&self) -> Option<DeployId> {
         self.build_queue.building().map(|revision| DeployId { app: self.app_state.app.uid, revision })
@@ -200,14 +209,14 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let effect = interleave::release(&state, effect, now);
     let effect = interleave::by_hand(&state, effect, now);
     let effect = if state.has_builder {
-        let effect = interleave::build(&state, effect, now);
-        interleave::poll(&mut state, effect, now)
+        interleave::build(&state, effect, now)
     } else if state.app_state.needs_builder() {
         // The rest of the work is left to a replica with a builder.
         Effect::Load
     } else {
         effect
     };
+    let effect = if state.reads_source() { interleave::poll(&mut state, effect, now) } else { effect };
     if let Effect::Record(record) = &effect {
         state.pending.clone_from(&record.changes);
     }
@@ -565,7 +574,7 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
         // A restore as well: after a failed rollback it brings back the version before, which then runs and must not be
         // held.
         Trigger::Manual | Trigger::Promotion | Trigger::Rollback => true,
-        Trigger::Webhook | Trigger::Git | Trigger::Config => false,
+        Trigger::Webhook | Trigger::Git | Trigger::Registry | Trigger::Config => false,
     };
     let image = done.pinned_image();
     // A rebuild of a held commit is another image, but the same held commit.

@@ -1,14 +1,17 @@
-//! The schedule of polls of an app's source, and the decision on the heads that they find.
+//! The schedule of polls of an app's source, and the decision on the heads that they find: the commit of a git app's branch,
+//! or the newest image of the repository that an image app follows ([`super::following`]).
 //!
-//! Each poll begins with a load of the app, so that its owner's latest settings hold; then its branch is read, while
-//! the driver does its other work; and the history is read only if the branch is at another commit than the last one
-//! that was decided. A restart may lose all of this: the history has the deployed commits.
+//! Each poll begins with a load of the app, so that its owner's latest settings hold; then its source is read, while
+//! the driver does its other work; and the history is read only if the source is at another head than the last one
+//! that was decided. A restart may lose all of this: the history has the deployed commits and images.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{
     app::Source,
     deploy::{Actor, Commit, Deploy, Revision, Trigger},
+    follow::{Follow, Followed},
+    image::ImageRef,
     ledger::{AppState, NewDeploy, admission},
     request::{Cause, DeployRequest, Refusal},
     source::{Fingerprint, GitSource},
@@ -29,6 +32,8 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(30 * 60);
 /// The longest time until settings that were changed at another replica are known.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// The least time from one poll to the next that a hint causes.
+const HINT_MIN: Duration = Duration::from_secs(10);
 /// Polls come up to this fraction of their interval earlier or later.
 const JITTER: u32 = 10;
 
@@ -39,11 +44,13 @@ pub struct Polling {
     /// The number of consecutive failed polls.
     failures: u32,
     /// The head that was decided last.
-    decided_head: Option<Commit>,
-    /// The head of the last poll if it was not believed yet, and the time at which it was found first.
-    unconfirmed: Option<(Commit, Timestamp)>,
+    decided_head: Option<Head>,
+    /// The head of the last poll if it was not believed yet.
+    unconfirmed: Option<Unconfirmed>,
     /// The source that this state belongs to.
-    source: Option<Fingerprint>,
+    source: Option<SourceId>,
+    /// The time of the last poll.
+    polled_at: Timestamp,
     /// The time at which the app was loaded.
     read: Timestamp,
     at_least: Duration,
@@ -62,8 +69,60 @@ enum Phase {
     Loaded,
     /// The branch is being read.
     Reading,
-    /// The branch is at this commit, and the history is read next.
-    Found(Commit),
+    /// The source is at this head, and the history is read next.
+    Found(Head),
+}
+
+/// A head that was found and not believed yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Unconfirmed {
+    head: Head,
+    /// The time at which it was found first.
+    since: Timestamp,
+    /// The time since which each poll has found something to be confirmed.
+    first: Timestamp,
+}
+
+/// The source that is polled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PollSource {
+    /// A branch of a git repository.
+    Branch(GitSource),
+    /// The tags of an image repository.
+    Tags {
+        /// The rule by which one of them is the newest.
+        rule: Follow,
+        /// The repository.
+        repository: ImageRef,
+    },
+}
+
+/// The identity of a source: whatever it was found at before holds as long as this is the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SourceId {
+    Branch(Fingerprint),
+    Tags(Follow, ImageRef),
+}
+
+/// The place of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// The commit that the branch points to.
+    Commit(Commit),
+    /// The newest image of the repository, if it has one.
+    Newest(Box<Followed>),
+}
+
+impl fmt::Display for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Commit(commit) => commit.fmt(f),
+            Self::Newest(followed) => match &followed.newest {
+                Some(image) => image.fmt(f),
+                None => write!(f, "no tag of {}", followed.repository),
+            },
+        }
+    }
 }
 
 /// The next step of polling.
@@ -77,8 +136,8 @@ pub enum PollStep {
     Reload,
     /// Load the app for a poll: [`Polling::load_started`].
     Load,
-    /// Read the source's branch, without waiting for the answer.
-    ReadBranch(Box<GitSource>),
+    /// Read the source, without waiting for the answer.
+    Read(Box<PollSource>),
     /// Decide whether a head is deployed.
     Detect(Box<Finding>),
 }
@@ -86,13 +145,15 @@ pub enum PollStep {
 /// The finding of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The branch's head.
-    pub head: Commit,
+    /// The source's head.
+    pub head: Head,
     /// The head that was decided before, if any.
-    pub before: Option<Commit>,
-    /// Whether the previous poll found the same head, long enough ago: a single answer may come from a server that lags
-    /// behind.
-    pub confirmed: bool,
+    pub before: Option<Head>,
+    /// The time since the first of the consecutive polls that found the same head. A single answer may come from a server that
+    /// lags behind, and more may be pushed.
+    pub unchanged_for: Duration,
+    /// The time since the first of the consecutive polls that found something new, the same or not.
+    pub new_for: Duration,
 }
 
 /// The outcome of deciding on a head.
@@ -104,8 +165,8 @@ pub enum Detected {
     Accepted(Revision),
     /// The rollback of this revision holds the head.
     Held(Revision),
-    /// The head is older than the deployed one, which a single poll does not prove.
-    Unconfirmed,
+    /// The head has to be found again after this time.
+    Unconfirmed(Duration),
     /// The decision is postponed: too many deploys are unfinished, or the store is unavailable.
     Postponed,
 }
@@ -117,8 +178,10 @@ pub enum HeadDecision {
     Known,
     /// Ignored: its entries may have been forgotten, so that the branch's previous place is unknown.
     Forgotten,
-    /// Postponed: the head is older than the deployed one, and only one poll has found it.
-    Unconfirmed,
+    /// Ignored, and recorded as what following has decided on.
+    Noted,
+    /// Postponed: the head has to be found again after this time.
+    Unconfirmed(Duration),
     /// Deployed as this request.
     Deploy(Box<NewDeploy>),
     /// Held by the rollback of this revision.
@@ -135,38 +198,53 @@ impl Polling {
 
     /// Processes a load of the app.
     pub fn loaded(&mut self, app_state: &AppState, now: Timestamp) {
-        let (Some(interval), Source::Git(source)) = (self.interval(app_state), &app_state.app.source) else {
+        let source = PollSource::of(app_state).map(|source| source.id());
+        let (Some(interval), Some(source)) = (self.interval(app_state), source) else {
             *self = Self { at_least: self.at_least, ..Self::default() };
             return;
         };
-        let fingerprint = source.fingerprint();
-        if self.source.as_ref() != Some(&fingerprint) {
+        if self.source.as_ref() != Some(&source) {
             let first = self.source.is_none();
             let due = if first { first_poll(app_state, interval, now) } else { now };
-            *self =
-                Self { phase: Phase::Due(due), source: Some(fingerprint), at_least: self.at_least, ..Self::default() };
+            let (at_least, polled_at) = (self.at_least, if first { now } else { self.polled_at });
+            *self = Self { phase: Phase::Due(due), source: Some(source), polled_at, at_least, ..Self::default() };
         }
         self.read = now;
         self.phase = match std::mem::take(&mut self.phase) {
-            Phase::Loading => Phase::Loaded,
-            Phase::Due(at) => Phase::Due(at.min(now.after(self.wait(interval)))),
+            Phase::Loading => {
+                self.polled_at = now;
+                Phase::Loaded
+            }
+            Phase::Due(at) => {
+                let hint = app_state.hinted_at.filter(|hint| *hint > self.polled_at);
+                let hinted = hint.map(|hint| hint.max(self.polled_at.after(HINT_MIN)));
+                let at = hinted.map_or(at, |hinted| at.min(hinted));
+                Phase::Due(at.min(now.after(self.wait(interval))))
+            }
             other @ (Phase::Off | Phase::Loaded | Phase::Reading | Phase::Found(_)) => other,
         };
     }
 
     /// Returns the next step.
     pub fn next_step(&self, app_state: &AppState, now: Timestamp) -> PollStep {
-        match (&self.phase, &app_state.app.source) {
-            (Phase::Due(at), _) if *at <= now => PollStep::Load,
-            (Phase::Due(_), _) if self.read.after(RELOAD_INTERVAL) <= now => PollStep::Reload,
-            (Phase::Due(at), _) => PollStep::At(self.read.after(RELOAD_INTERVAL).min(*at)),
-            (Phase::Loaded, Source::Git(source)) => PollStep::ReadBranch(Box::new(source.clone())),
-            (Phase::Found(head), _) => {
-                let unconfirmed = self.unconfirmed.as_ref().filter(|(unconfirmed, _)| unconfirmed == head);
-                let confirmed = unconfirmed.is_some_and(|(_, since)| since.after(CONFIRM_AFTER) <= now);
-                PollStep::Detect(Box::new(Finding { head: head.clone(), before: self.decided_head.clone(), confirmed }))
+        match &self.phase {
+            Phase::Due(at) if *at <= now => PollStep::Load,
+            Phase::Due(_) if self.read.after(RELOAD_INTERVAL) <= now => PollStep::Reload,
+            Phase::Due(at) => PollStep::At(self.read.after(RELOAD_INTERVAL).min(*at)),
+            Phase::Loaded => {
+                PollSource::of(app_state).map_or(PollStep::Idle, |source| PollStep::Read(Box::new(source)))
             }
-            (Phase::Off | Phase::Loading | Phase::Reading, _) | (Phase::Loaded, Source::Image) => PollStep::Idle,
+            Phase::Found(head) => {
+                let unconfirmed = self.unconfirmed.as_ref();
+                let same = unconfirmed.filter(|unconfirmed| unconfirmed.head == *head);
+                PollStep::Detect(Box::new(Finding {
+                    head: head.clone(),
+                    before: self.decided_head.clone(),
+                    unchanged_for: same.map_or(Duration::ZERO, |same| now.since(same.since)),
+                    new_for: unconfirmed.map_or(Duration::ZERO, |unconfirmed| now.since(unconfirmed.first)),
+                }))
+            }
+            Phase::Off | Phase::Loading | Phase::Reading => PollStep::Idle,
         }
     }
 
@@ -175,17 +253,17 @@ impl Polling {
         self.phase = Phase::Loading;
     }
 
-    /// Processes the begin of reading the branch.
+    /// Processes the begin of reading the source.
     pub fn read_started(&mut self) {
         self.phase = Phase::Reading;
     }
 
-    /// Processes the end of reading the branch. `random` is a random number.
-    pub fn read_ended(&mut self, app_state: &AppState, head: Option<Commit>, now: Timestamp, random: u64) {
+    /// Processes the end of reading the source. `random` is a random number.
+    pub fn read_ended(&mut self, app_state: &AppState, head: Option<Head>, now: Timestamp, random: u64) {
         let (Phase::Reading, Some(interval)) = (&self.phase, self.interval(app_state)) else { return };
         self.failures = if head.is_some() { 0 } else { self.failures.saturating_add(1) };
         // Only consecutive polls count.
-        self.unconfirmed = self.unconfirmed.take().filter(|(unconfirmed, _)| head.as_ref() == Some(unconfirmed));
+        self.unconfirmed = self.unconfirmed.take().filter(|_| head.is_some() && head != self.decided_head);
         self.phase = match head {
             Some(head) if self.decided_head.as_ref() != Some(&head) => Phase::Found(head),
             Some(_) | None => Phase::Due(now.after(jittered(self.wait(interval), random))),
@@ -210,9 +288,13 @@ impl Polling {
                 self.unconfirmed = None;
                 interval
             }
-            Detected::Unconfirmed => {
-                self.unconfirmed.get_or_insert_with(|| (head.clone(), now));
-                interval.min(RETRY_INTERVAL)
+            Detected::Unconfirmed(wait) => {
+                let known = self.unconfirmed.take();
+                let first = known.as_ref().map_or(now, |known| known.first);
+                let since = known.filter(|known| known.head == *head).map_or(now, |known| known.since);
+                self.unconfirmed = Some(Unconfirmed { head: head.clone(), since, first });
+                self.phase = Phase::Due(now.after(*wait));
+                return;
             }
             // The head is decided again once the hold is released.
             Detected::Held(_) => interval,
@@ -224,8 +306,10 @@ impl Polling {
     /// Adjusts to a clock that was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.read = self.read.reset(was, is);
-        if let Some((_, since)) = &mut self.unconfirmed {
+        self.polled_at = self.polled_at.reset(was, is);
+        if let Some(Unconfirmed { since, first, .. }) = &mut self.unconfirmed {
             *since = since.reset(was, is);
+            *first = first.reset(was, is);
         }
         if let Phase::Due(at) = &mut self.phase {
             *at = at.reset(was, is);
@@ -243,13 +327,33 @@ impl Polling {
     }
 }
 
+impl PollSource {
+    /// Returns the source of a polled app; `None` if nothing is polled, or if the repository is not known yet.
+    pub fn of(app_state: &AppState) -> Option<Self> {
+        app_state.app.policy.poll?;
+        match &app_state.app.source {
+            Source::Git(source) => Some(Self::Branch(source.clone())),
+            Source::Image => {
+                let rule = app_state.app.policy.follow.clone()?;
+                Some(Self::Tags { rule, repository: app_state.repository()? })
+            }
+        }
+    }
+
+    fn id(&self) -> SourceId {
+        match self {
+            Self::Branch(source) => SourceId::Branch(source.fingerprint()),
+            Self::Tags { rule, repository } => SourceId::Tags(rule.clone(), repository.clone()),
+        }
+    }
+}
+
 /// Decides on a branch's head. `entries` are the app's, newest first, back to one of this head or to the oldest.
 ///
 /// A commit that the history has is not built again without a request, whatever its trigger and outcome. The exception
 /// is a branch that was reset: its head is older than the commit that was deployed from it, and a single poll does not
 /// prove that.
-pub fn decide(app_state: &AppState, entries: &[Deploy], finding: &Finding) -> HeadDecision {
-    let head = &finding.head;
+pub fn decide(app_state: &AppState, entries: &[Deploy], head: &Commit, finding: &Finding) -> HeadDecision {
     // An image that was entered anew does not tell where the branch was: its first entry does.
     let brought = || entries.iter().filter(|entry| !entry.is_entered_anew());
     let of = |commit: &Commit| {
@@ -258,7 +362,11 @@ pub fn decide(app_state: &AppState, entries: &[Deploy], finding: &Finding) -> He
     };
     // A commit that polling has found was the branch's head at that time.
     let found = brought().find(|entry| entry.trigger == Trigger::Git).and_then(|entry| entry.commit.as_ref());
-    let before = finding.before.as_ref().or(found);
+    let decided = finding.before.as_ref().and_then(|before| match before {
+        Head::Commit(commit) => Some(commit),
+        Head::Newest(_) => None,
+    });
+    let before = decided.or(found);
     let is_reset = |known: &Deploy| {
         before.filter(|before| !before.may_be(head)).is_some_and(|before| {
             // The times at which polling found it first and last: a rebuild does not move the branch.
@@ -277,7 +385,10 @@ pub fn decide(app_state: &AppState, entries: &[Deploy], finding: &Finding) -> He
     let request = DeployRequest::commit(head.clone());
     let cause = Cause { trigger: Trigger::Git, actor: Actor::Service };
     match admission::deploy(&app_state.app, &request, &cause) {
-        Ok(_) if is_older && !finding.confirmed => HeadDecision::Unconfirmed,
+        Ok(_) if is_older && finding.unchanged_for < CONFIRM_AFTER => {
+            let interval = app_state.app.policy.poll.unwrap_or(RETRY_INTERVAL);
+            HeadDecision::Unconfirmed(interval.min(RETRY_INTERVAL).max(CONFIRM_AFTER))
+        }
         Ok(decided) => HeadDecision::Deploy(Box::new(decided.deploy)),
         Err(Refusal::ImageHeld { by, .. }) => HeadDecision::Held(by),
         Err(refusal) => HeadDecision::Refused(refusal),

@@ -63,9 +63,12 @@ pub(super) fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec>
         // Whoever goes back wants to be rid of what runs now, at once.
         settle: match deploy.trigger {
             Trigger::Rollback => Duration::ZERO,
-            Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git | Trigger::Config => {
-                app_state.app.policy.settle_aside()
-            }
+            Trigger::Webhook
+            | Trigger::Manual
+            | Trigger::Promotion
+            | Trigger::Git
+            | Trigger::Registry
+            | Trigger::Config => app_state.app.policy.settle_aside(),
         },
         purpose: purpose(app_state, deploy),
         scale: deploy.scale,

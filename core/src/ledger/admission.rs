@@ -64,7 +64,7 @@ pub fn promotion(
 /// app's policy does not say otherwise. What ran before, and what was built for the app, is known.
 pub fn is_to_be_resolved(app: &App, deploy: &NewDeploy) -> bool {
     let is_named = match deploy.trigger {
-        Trigger::Webhook | Trigger::Manual | Trigger::Promotion => true,
+        Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Registry => true,
         Trigger::Rollback | Trigger::Git | Trigger::Config => false,
     };
     let is_known = match &deploy.from {
@@ -114,7 +114,7 @@ pub(super) fn hold_of<'a>(app: &'a App, image: Option<&ImageRef>, commit: Option
     app.holds.iter().rev().find(|hold| hold.covers(image, commit))
 }
 
-/// A hold refuses changes that polling found, and pushes of git hosts ([`super::push`]), as neither is a person's
+/// A hold refuses what polling found, and pushes of git hosts ([`super::push`]), as neither is a person's
 /// decision; CI if the app's policy says so; a person never.
 pub(crate) fn held(
     app: &App,
@@ -123,7 +123,7 @@ pub(crate) fn held(
     trigger: Trigger,
 ) -> Result<(), Refusal> {
     let binding = match trigger {
-        Trigger::Git => true,
+        Trigger::Git | Trigger::Registry => true,
         Trigger::Webhook => app.policy.hold == HoldPolicy::All,
         Trigger::Manual | Trigger::Promotion | Trigger::Rollback | Trigger::Config => false,
     };

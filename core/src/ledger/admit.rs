@@ -7,6 +7,7 @@ use crate::{
     app::Hold,
     configuration::ConfigurationId,
     deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Resolution, Revision, Scale, Sequence, State, Trigger},
+    follow::Followed,
     image::ImageRef,
     lock::{LockRule, Locked},
     replica::ReplicaId,
@@ -90,6 +91,8 @@ pub struct Admission {
     pub locks: LockRule,
     /// The hold to set; its `by` is set to the new revision.
     pub hold: Option<Hold>,
+    /// What following has decided on with it.
+    pub followed: Option<Box<Followed>>,
     /// The replica that leases the app if it is idle.
     pub driver: Option<ReplicaId>,
     /// The values of variables that are revoked with it.
@@ -131,6 +134,7 @@ impl Admission {
             others: OtherDeploys::GoOn,
             locks: LockRule::Respected,
             hold: None,
+            followed: None,
             driver: None,
             revoked: Vec::new(),
         }
@@ -180,6 +184,9 @@ impl Change {
         let superseded = if supersedes { self.supersede_all(revision, &admission.deploy, now) } else { Vec::new() };
         if let Some(hold) = admission.hold.filter(|_| overtaken.is_none()) {
             self.hold(Hold { by: revision, ..hold });
+        }
+        if let Some(followed) = admission.followed {
+            self.state.followed = Some(followed);
         }
         let kept_until = admission.key.as_ref().map(|key| now.after(key.header.kept_for()));
         if let (Some(key), Some(expires_at)) = (admission.key, kept_until) {

@@ -20,6 +20,7 @@ pub mod admission;
 pub mod check;
 pub mod configuration;
 pub mod decision;
+pub mod following;
 pub mod history;
 pub mod push;
 pub mod redeploy;

@@ -9,9 +9,10 @@ use super::{
     restore::{self, Owed},
 };
 use crate::{
-    app::App,
+    app::{App, Source},
     configuration::ConfigurationId,
     deploy::{Deploy, Revision, State, Stopped, Watch},
+    follow::Followed,
     replica::ReplicaId,
     request::Refusal,
     time::Timestamp,
@@ -53,6 +54,12 @@ pub struct AppState {
     /// The stop of the app; `None` while it is not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
+    /// What following has decided on last: only something newer is deployed by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<Box<Followed>>,
+    /// The time from which the source is to be polled, as a hint said that it may have changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hinted_at: Option<Timestamp>,
     /// The newest restore.
     pub last_restore: Option<Revision>,
     /// The recoveries of deploys that ended without success, oldest first; the last [`RECOVERIES_MAX`](super::RECOVERIES_MAX).
@@ -118,6 +125,8 @@ impl AppState {
             staged_keys: Vec::new(),
             revoked: Vec::new(),
             stopped: None,
+            followed: None,
+            hinted_at: None,
             last_restore: None,
             recoveries: Vec::new(),
             watches: Vec::new(),
@@ -172,7 +181,7 @@ impl AppState {
     /// command to end.
     pub fn needs_builder(&self) -> bool {
         let rolls_out = self.unfinished.iter().any(|deploy| deploy.image.is_some());
-        let polls = self.is_polled() && self.runs.unfinished.is_none();
+        let polls = self.is_polled() && self.app.source != Source::Image && self.runs.unfinished.is_none();
         let builds = polls || self.unfinished.iter().any(|deploy| deploy.is_to_be_built());
         builds && !rolls_out && self.release_runs.is_empty() && !matches!(restore::owed(self), Owed::Restore(_))
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::{
     check::Check,
     deploy::{Commit, Revision},
+    follow::Follow,
     image::{Digest, ImageRef, Repositories},
     lock::Locks,
     source::GitSource,
@@ -370,7 +371,14 @@ pub struct Policy {
     /// The number of the newest deploys that stay in the history; those that a rollback may need stay as well.
     #[serde(default = "keep_by_default")]
     pub keep: u32,
-    /// How often a git app's branch is polled; `None`: never.
+    /// The rule by which an image app's repository is followed; `None`: its images are posted.
+    // Written even if it is `None`: see `poll`.
+    pub follow: Option<Follow>,
+    /// How long what following has found must stay the newest before it is deployed, so that images that are pushed one after
+    /// the other make one deploy.
+    #[serde(with = "millis", rename = "follow_settle_ms", default = "follow_settle_by_default")]
+    pub follow_settle: Duration,
+    /// How often the source is polled: a git app's branch, or the repository that an image app follows; `None`: never.
     // Written even if it is `None`: a store that keeps fields which a newer version has added keeps absent fields too.
     #[serde(with = "maybe_millis", rename = "poll_ms")]
     pub poll: Option<Duration>,
@@ -406,13 +414,22 @@ const fn release_on_config_by_default() -> bool {
     true
 }
 
+/// Long enough for the pushes of one pipeline.
+const fn follow_settle_by_default() -> Duration {
+    Duration::from_secs(30)
+}
+
 const fn keep_by_default() -> u32 {
     200
 }
 
-/// The shortest interval between two polls of a branch, unless the operator says otherwise.
+/// The shortest interval between two polls of a source, unless the operator says otherwise.
 pub const POLL_MIN: Duration = Duration::from_secs(30);
-/// The longest interval between two polls of a branch.
+/// The interval of an app that follows its repository, unless its owner says otherwise.
+pub const FOLLOW_POLL: Duration = Duration::from_secs(5 * 60);
+/// The longest [`Policy::follow_settle`].
+pub const FOLLOW_SETTLE_MAX: Duration = Duration::from_secs(10 * 60);
+/// The longest interval between two polls of a source.
 pub const POLL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Policy {
@@ -437,6 +454,8 @@ impl Default for Policy {
             commit: CommitRule::Any,
             repositories: Repositories::default(),
             keep: keep_by_default(),
+            follow: None,
+            follow_settle: follow_settle_by_default(),
             poll: None,
         }
     }

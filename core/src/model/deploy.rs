@@ -88,6 +88,8 @@ pub enum Trigger {
     Rollback,
     /// A change of the source that polling found.
     Git,
+    /// A newer image, which polling found at the registry.
+    Registry,
     /// A person changed the app's configuration.
     Config,
 }
@@ -98,6 +100,7 @@ words! { Trigger:
     Promotion = "promotion",
     Rollback = "rollback",
     Git = "git",
+    Registry = "registry",
     Config = "config",
 }
 

@@ -99,6 +99,13 @@ impl ImageRef {
         self
     }
 
+    /// Returns the reference of the repository alone, without a tag and a digest.
+    #[must_use]
+    pub fn bare(mut self) -> Self {
+        (self.tag, self.digest) = (None, None);
+        self
+    }
+
     /// Returns the reference pinned to these bits: `repository:tag@digest`.
     #[must_use]
     pub fn pinned(mut self, digest: Digest) -> Self {

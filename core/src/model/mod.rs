@@ -8,6 +8,7 @@ pub mod delivery;
 pub mod deploy;
 pub mod disk;
 pub mod error;
+pub mod follow;
 mod host;
 pub mod image;
 pub mod instance;

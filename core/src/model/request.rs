@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use refusal::{Hint, Refusal, RefusalKind};
 
 use crate::{
-    app::{Environment, FullName, Policy, Project, Settings, Source},
+    app::{Environment, FOLLOW_POLL, FullName, Policy, Project, Settings, Source},
     configuration::VariablesChange,
     deploy::{Actor, Commit, Revision, Scale, Sequence, Trigger},
     image::ImageRef,
@@ -369,6 +369,10 @@ pub struct PolicyChange {
     pub repositories: Option<crate::image::Repositories>,
     /// The new [`Policy::keep`].
     pub keep: Option<u32>,
+    /// The new [`Policy::follow`]; `Some(None)` ends it, and polling.
+    pub follow: Option<Option<crate::follow::Follow>>,
+    /// The new [`Policy::follow_settle`].
+    pub follow_settle: Option<Duration>,
     /// The new [`Policy::poll`]; `Some(None)` ends polling.
     pub poll: Option<Option<Duration>>,
 }
@@ -453,7 +457,13 @@ impl PolicyChange {
             commit: self.commit.unwrap_or(policy.commit),
             repositories: self.repositories.unwrap_or(policy.repositories),
             keep: self.keep.unwrap_or(policy.keep),
-            poll: self.poll.unwrap_or(policy.poll),
+            poll: self.poll.unwrap_or(match &self.follow {
+                Some(Some(_)) => policy.poll.or(Some(FOLLOW_POLL)),
+                Some(None) => None,
+                None => policy.poll,
+            }),
+            follow: self.follow.unwrap_or(policy.follow),
+            follow_settle: self.follow_settle.unwrap_or(policy.follow_settle),
         }
     }
 }
@@ -538,6 +548,8 @@ fields! {
     PolicyUrl = "policy.url",
     PolicyRepositories = "policy.repositories",
     PolicyKeep = "policy.keep",
+    PolicyFollow = "policy.follow",
+    PolicyFollowSettle = "policy.follow_settle",
     PolicyPoll = "policy.poll",
     GitUrl = "git.url",
     GitBranch = "git.branch",

@@ -16,10 +16,11 @@ use std::{
 };
 
 pub use accept::{
-    Accepted, AcceptedRun, Authorized, Changed, Configured, NewLock, Pushed, Registered, check_run, check_settings,
+    Accepted, AcceptedRun, Authorized, Changed, Configured, Hinted, NewLock, Pushed, Registered, check_run,
+    check_settings,
 };
 pub use drive::{Condition, PollOutcome, Polled, StartError};
-pub use read::{LogPart, LookedUpImage, Progress, ShownConfiguration, Waited};
+pub use read::{Following, ListedTag, LogPart, LookedUpImage, Place, Progress, ShownConfiguration, Waited};
 
 use futures_util::lock;
 

@@ -107,7 +107,9 @@ pub(crate) fn cause(deploy: &Deploy) -> String {
     let from = deploy.from.as_ref().map(|from| match deploy.trigger {
         Trigger::Rollback => format!(" to {}", origin(deploy, from)),
         Trigger::Promotion => format!(" of {}", origin(deploy, from)),
-        Trigger::Webhook | Trigger::Manual | Trigger::Git | Trigger::Config => format!(", {}", origin(deploy, from)),
+        Trigger::Webhook | Trigger::Manual | Trigger::Git | Trigger::Registry | Trigger::Config => {
+            format!(", {}", origin(deploy, from))
+        }
     });
     format!("{}{}", deploy.trigger, from.unwrap_or_default())
 }

@@ -36,8 +36,15 @@ use self::{
     register::{buckets_of_calls, buckets_of_deploys, buckets_of_driver, buckets_of_store, put, timed},
 };
 
-const TRIGGERS: [Trigger; 6] =
-    [Trigger::Webhook, Trigger::Manual, Trigger::Promotion, Trigger::Rollback, Trigger::Git, Trigger::Config];
+const TRIGGERS: [Trigger; 7] = [
+    Trigger::Webhook,
+    Trigger::Manual,
+    Trigger::Promotion,
+    Trigger::Rollback,
+    Trigger::Git,
+    Trigger::Registry,
+    Trigger::Config,
+];
 const ENDS: [Status; 4] = [Status::Succeeded, Status::Failed, Status::Superseded, Status::Cancelled];
 
 /// Labels and their values.

@@ -73,7 +73,7 @@ impl Entry {
             Trigger::Rollback if deploy.actor.is_service() => Kind::Restore,
             Trigger::Rollback => Kind::Rollback,
             Trigger::Config => Kind::Other,
-            Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git => {
+            Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git | Trigger::Registry => {
                 if deploy.adopted || deploy.is_redeploy() { Kind::Other } else { Kind::Change }
             }
         };

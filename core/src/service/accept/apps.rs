@@ -84,7 +84,8 @@ impl Deployer {
                 rules.buildable(&new_source)?;
             }
             // A value that was allowed once may stay as it is.
-            if new_policy.poll != app.policy.poll {
+            let polling = |policy: &Policy| (policy.poll, policy.follow.clone(), policy.follow_settle);
+            if polling(&new_policy) != polling(&app.policy) {
                 rules.pollable(&new_policy, &new_source)?;
             }
             change.configure(new_source, new_policy, now);
@@ -155,12 +156,12 @@ impl Deployer {
     ) -> Outcome<AppState> {
         let updated = self.journal.update(access.uid, None, move |next, _, now| {
             let (app, queued_at) = (Arc::clone(&next.state.app), next.state.queued_at);
-            let highest = next.state.highest_sequence;
+            let (highest, hinted_at) = (next.state.highest_sequence, next.state.hinted_at);
             match change(next, now) {
                 // Of a state that was remembered, that is a guess.
                 Ok(())
-                    if (&next.state.app, next.state.queued_at, next.state.highest_sequence)
-                        == (&app, queued_at, highest) =>
+                    if (&next.state.app, next.state.queued_at) == (&app, queued_at)
+                        && (next.state.highest_sequence, next.state.hinted_at) == (highest, hinted_at) =>
                 {
                     Decision::Answer(Ok(()))
                 }

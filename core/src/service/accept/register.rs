@@ -5,7 +5,10 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use futures_util::TryStreamExt;
 
 use crate::{
-    app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source, VALUE_BYTES, settings_bytes},
+    app::{
+        App, AppId, AppUid, FOLLOW_SETTLE_MAX, Namespace, POLL_MAX, Policy, Settings, Source, VALUE_BYTES,
+        settings_bytes,
+    },
     deploy::{Actor, Deploy, Trigger},
     error::{Entity, Error},
     ledger::{
@@ -52,6 +55,7 @@ pub(crate) struct SourceRules {
     /// The sources that a builder may read; `None`: there is no builder.
     allowed: Option<AllowedSources>,
     min_poll: Duration,
+    reads_registries: bool,
 }
 
 impl SourceRules {
@@ -67,12 +71,34 @@ impl SourceRules {
 
     /// Returns `Ok` if apps of this source can be polled as the policy says.
     pub(crate) fn pollable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
-        let Some(interval) = policy.poll else { return Ok(()) };
-        let refused = |why: String| Err(Refusal::InvalidField(Field::PolicyPoll, why));
-        if *source == Source::Image {
-            return refused("an image app has no source to look at; CI posts its images.".to_owned());
+        let invalid = |field, why: &str| Err(Refusal::InvalidField(field, why.to_owned()));
+        let refused = |why: String| invalid(Field::PolicyPoll, &why);
+        match (source, &policy.follow) {
+            (Source::Git(_), Some(_)) => {
+                return invalid(
+                    Field::PolicyFollow,
+                    "a git app builds the commits of its branch, and follows no tags.",
+                );
+            }
+            (Source::Image, Some(_)) if !self.reads_registries => {
+                let why = "this server reads no registries, so that apps cannot follow their repositories.";
+                return invalid(Field::PolicyFollow, why);
+            }
+            (Source::Image, Some(_)) if policy.poll.is_none() => {
+                return refused("an app that follows its repository is polled; end following instead.".to_owned());
+            }
+            (Source::Git(_) | Source::Image, _) => {}
         }
-        if self.allowed.is_none() {
+        if policy.follow_settle > FOLLOW_SETTLE_MAX {
+            let why = format!("must be at most {} minutes.", FOLLOW_SETTLE_MAX.as_secs() / 60);
+            return invalid(Field::PolicyFollowSettle, &why);
+        }
+        let Some(interval) = policy.poll else { return Ok(()) };
+        if *source == Source::Image && policy.follow.is_none() {
+            let why = "an image app has no source to look at: CI posts its images, unless it follows its repository.";
+            return refused(why.to_owned());
+        }
+        if *source != Source::Image && self.allowed.is_none() {
             return refused("this server has no builder, and reads no sources.".to_owned());
         }
         if interval < self.min_poll || interval > POLL_MAX {
@@ -101,7 +127,7 @@ pub fn check_settings(settings: &Settings) -> Result<(), Refusal> {
 impl Deployer {
     pub(crate) fn source_rules(&self) -> SourceRules {
         let allowed = self.ports.builder.as_ref().map(|builder| builder.sources.clone());
-        SourceRules { allowed, min_poll: self.min_poll }
+        SourceRules { allowed, min_poll: self.min_poll, reads_registries: self.resolves() }
     }
 
     /// Registers an app. An existing workload is adopted: nothing is patched, and revision 1 is the running image. A

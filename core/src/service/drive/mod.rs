@@ -4,6 +4,7 @@ mod asked_instances;
 mod at_rest;
 mod commands;
 mod driver;
+pub(crate) mod following;
 mod lease;
 mod log;
 mod measuring;

@@ -3,11 +3,13 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use crate::{
-    app::AppUid,
-    deploy::{Commit, Revision},
+    app::{AppId, AppUid},
+    deploy::Revision,
+    engine::polling::Head,
     time::Timestamp,
 };
 
@@ -25,31 +27,62 @@ pub struct Polled {
 /// The outcome of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
-    /// The branch is at this commit.
-    Head(Commit),
-    /// The branch is at this commit, which this rollback holds.
-    Held(Commit, Revision),
-    /// The branch could not be read, for the reason in this sentence.
+    /// The source is at this head.
+    Head(Head),
+    /// The source is at this head, which this rollback holds.
+    Held(Head, Revision),
+    /// The source could not be read, for the reason in this sentence.
     Unreadable(String),
 }
 
+/// The least time between two polls of an app that hints cause for which nobody vouches.
+const UNPROVEN_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The last polls of the apps that this replica drives.
 #[derive(Default)]
-pub(crate) struct PollResults(Mutex<BTreeMap<AppUid, Polled>>);
+pub(crate) struct PollResults(Mutex<BTreeMap<AppUid, PolledApp>>);
+
+struct PolledApp {
+    id: AppId,
+    last: Polled,
+    /// The time of the last unproven hint.
+    hinted_at: Option<Timestamp>,
+}
 
 impl PollResults {
     /// Stores the outcome of a poll, and returns whether it differs from the one before.
-    pub(crate) fn note(&self, app: AppUid, at: Timestamp, found: PollOutcome) -> bool {
+    pub(crate) fn note(&self, (app, id): (AppUid, &AppId), at: Timestamp, found: PollOutcome) -> bool {
         self.with(|polls| {
-            let before = polls.get(&app).filter(|before| before.found == found).map(|before| before.since);
-            polls.insert(app, Polled { at, found, since: before.unwrap_or(at) });
-            before.is_none()
+            let before = polls.remove(&app);
+            let hinted_at = before.as_ref().and_then(|before| before.hinted_at);
+            let since = before.map(|before| before.last).filter(|before| before.found == found);
+            let since = since.map(|before| before.since);
+            let last = Polled { at, found, since: since.unwrap_or(at) };
+            polls.insert(app, PolledApp { id: id.clone(), last, hinted_at });
+            since.is_none()
         })
     }
 
     /// Returns the last poll of the app's source if this replica drives the app.
     pub(crate) fn of(&self, app: AppUid) -> Option<Polled> {
-        self.with(|polls| polls.get(&app).cloned())
+        self.with(|polls| polls.get(&app).map(|polled| polled.last.clone()))
+    }
+
+    /// Remembers a hint for which nobody vouches; returns the app if it is to be polled soon.
+    pub(crate) fn hint(&self, id: &AppId, now: Timestamp) -> Option<AppUid> {
+        self.with(|polls| {
+            let (app, polled) = polls.iter_mut().find(|(_, polled)| polled.id == *id)?;
+            let is_due = polled.hinted_at.is_none_or(|before| before.after(UNPROVEN_INTERVAL) <= now);
+            is_due.then(|| {
+                polled.hinted_at = Some(now);
+                *app
+            })
+        })
+    }
+
+    /// Returns the time of the last unproven hint.
+    pub(crate) fn hinted_at(&self, app: AppUid) -> Option<Timestamp> {
+        self.with(|polls| polls.get(&app).and_then(|polled| polled.hinted_at))
     }
 
     /// Removes the app's last poll.
@@ -57,7 +90,7 @@ impl PollResults {
         self.with(|polls| polls.remove(&app));
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<AppUid, Polled>) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<AppUid, PolledApp>) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,14 +1,20 @@
-//! Polling: an app's driver reads its source's branch, and accepts a new head.
+//! Polling: an app's driver reads its source, and accepts a new head.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
+use super::following;
+
 use crate::{
     app::{App, AppId, AppUid, Source},
-    deploy::{Commit, Deploy, Trigger},
-    engine::polling::{self, Detected, Finding, HeadDecision},
+    deploy::{Deploy, Trigger},
+    engine::{
+        following as images,
+        polling::{self, Detected, Finding, Head, HeadDecision, PollSource},
+    },
     error::{Entity, Error, Result},
+    follow::Followed,
     ledger::{Admission, Admitted, AppState, ExpectedLatest, NewDeploy},
     ports::{AppRef, Page},
     service::{ATTEMPTS, Authorized, Deployer, Outcome, PollOutcome, Polled, journal::Decision},
@@ -24,7 +30,7 @@ const WARNING_PAGE: usize = 20;
 const PAGES_MAX: usize = 20;
 
 /// The pending answer of a source.
-pub(crate) type PendingHead = BoxFuture<'static, Result<Option<Commit>>>;
+pub(crate) type PendingHead = BoxFuture<'static, Result<Option<Head>>>;
 
 impl Deployer {
     /// Sets the shortest interval of polling; the default is [`crate::app::POLL_MIN`].
@@ -44,7 +50,8 @@ impl Deployer {
     /// # Errors
     /// [`crate::request::Refusal::StoreUnavailable`] while the store is away.
     pub async fn warning(&self, access: &Authorized, app: &App) -> Outcome<Option<String>> {
-        if app.policy.poll.is_none() {
+        // What following finds and the webhook brings is one image, which is deployed once.
+        if app.policy.poll.is_none() || app.source == Source::Image {
             return Ok(None);
         }
         let turn = self.history_turn(access, WARNING_PAGE).await;
@@ -62,15 +69,32 @@ impl Deployer {
         )))
     }
 
-    /// Reads the head of the branch of an app's source.
-    pub(crate) fn read_head(&self, app: AppId, source: GitSource) -> PendingHead {
+    /// Reads the head of an app's source.
+    pub(crate) fn read_head(&self, app: AppId, source: PollSource) -> PendingHead {
+        match source {
+            PollSource::Branch(source) => self.read_branch(app, source),
+            PollSource::Tags { rule, repository } => match &self.ports.registry {
+                Some(registry) => {
+                    let (registry, clock) = (registry.clone(), self.ports.clock.clone());
+                    async move {
+                        let newest = following::newest(&*registry, &*clock, &app.namespace, &rule, &repository).await?;
+                        Ok(Some(Head::Newest(Box::new(Followed { rule, repository, newest }))))
+                    }
+                    .boxed()
+                }
+                None => std::future::ready(Err(Error::invalid("this server reads no registries"))).boxed(),
+            },
+        }
+    }
+
+    fn read_branch(&self, app: AppId, source: GitSource) -> PendingHead {
         let Some(builder) = &self.ports.builder else {
             return std::future::ready(Err(Error::invalid("this server has no builder, and reads no sources"))).boxed();
         };
         let (branches, clock) = (builder.branches.clone(), self.ports.clock.clone());
         async move {
             select_biased! {
-                head = branches.look(&app, &source).fuse() => head,
+                head = branches.look(&app, &source).fuse() => head.map(|head| head.map(Head::Commit)),
                 () = clock.sleep(READ_TIMEOUT).fuse() => {
                     Err(Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None })
                 }
@@ -80,19 +104,20 @@ impl Deployer {
     }
 
     /// Processes a source's answer; logs it if it differs from the one before.
-    pub(crate) fn head_read(
-        &self,
-        app_state: &AppState,
-        answer: Result<Option<Commit>>,
-        now: Timestamp,
-    ) -> Option<Commit> {
+    pub(crate) fn head_read(&self, app_state: &AppState, answer: Result<Option<Head>>, now: Timestamp) -> Option<Head> {
         let app = &app_state.app;
+        let mut found_head = None;
         let (found, chain) = match answer {
+            Ok(Some(Head::Newest(followed))) if followed.newest.is_none() => {
+                let why = format!("{} has no tag that {} follows", followed.repository, followed.rule);
+                found_head = Some(Head::Newest(followed));
+                (why.clone(), why)
+            }
             Ok(Some(head)) => {
                 // A held head stays held until it is decided again.
                 let held = self.poll_results.of(app.uid).is_some_and(|polled| is_held(&polled.found, &head));
                 if !held {
-                    self.poll_results.note(app.uid, now, PollOutcome::Head(head.clone()));
+                    self.poll_results.note((app.uid, &app.id), now, PollOutcome::Head(head.clone()));
                 }
                 return Some(head);
             }
@@ -106,10 +131,10 @@ impl Deployer {
             }
             Err(error) => (sentence(&error), error.chain()),
         };
-        if self.poll_results.note(app.uid, now, PollOutcome::Unreadable(found)) {
+        if self.poll_results.note((app.uid, &app.id), now, PollOutcome::Unreadable(found)) {
             tracing::warn!(app = %app.id, error = %chain, "polling a source failed");
         }
-        None
+        found_head
     }
 
     /// Decides on a head of this source, and accepts it if no newer deploy was accepted.
@@ -128,31 +153,51 @@ impl Deployer {
             if !app_state.is_polled() || app_state.app.source != *source {
                 return Ok(Detected::Postponed);
             }
-            let entries = self.entries_since(&app_state, head).await?;
-            match polling::decide(&app_state, &entries, finding) {
+            let decision = match head {
+                Head::Commit(commit) => {
+                    let is_there = |entry: &Deploy| entry.commit.as_ref().is_some_and(|known| known.may_be(commit));
+                    let entries = self.entries_since(&app_state, is_there).await?;
+                    polling::decide(&app_state, &entries, commit, finding)
+                }
+                Head::Newest(followed) => {
+                    let repository = app_state.repository().map(|repository| repository.canonical_repository());
+                    if app_state.app.policy.follow.as_ref() != Some(&followed.rule)
+                        || repository != Some(followed.repository.canonical_repository())
+                    {
+                        return Ok(Detected::Postponed);
+                    }
+                    let entries = self.entries_since(&app_state, |entry| images::is_of(entry, followed)).await?;
+                    images::decide(&app_state, &entries, followed, finding)
+                }
+            };
+            match decision {
                 HeadDecision::Known => return Ok(Detected::Known),
+                HeadDecision::Noted => match self.note_followed(&app_state, head).await? {
+                    true => return Ok(Detected::Known),
+                    false => continue,
+                },
                 HeadDecision::Forgotten => {
                     tracing::warn!(
-                        app = %app_state.app.id, commit = %head,
+                        app = %app_state.app.id, %head,
                         "ignoring a branch's head that may have been deployed before: the history no longer shows it"
                     );
                     return Ok(Detected::Known);
                 }
-                HeadDecision::Unconfirmed => {
-                    tracing::debug!(app = %app_state.app.id, commit = %head, "confirming that a branch was reset by polling it again");
-                    return Ok(Detected::Unconfirmed);
+                HeadDecision::Unconfirmed(wait) => {
+                    tracing::debug!(app = %app_state.app.id, %head, "confirming a change by polling its source again");
+                    return Ok(Detected::Unconfirmed(wait));
                 }
                 HeadDecision::Held(by) => {
-                    if self.poll_results.note(app, now, PollOutcome::Held(head.clone(), by)) {
-                        tracing::info!(app = %app_state.app.id, commit = %head, %by, "ignoring a held change");
+                    if self.poll_results.note((app, &app_state.app.id), now, PollOutcome::Held(head.clone(), by)) {
+                        tracing::info!(app = %app_state.app.id, %head, %by, "ignoring a held change");
                     }
                     return Ok(Detected::Held(by));
                 }
                 HeadDecision::Refused(refusal) => {
-                    tracing::warn!(app = %app_state.app.id, commit = %head, %refusal, "accepting a change was refused");
+                    tracing::warn!(app = %app_state.app.id, %head, %refusal, "accepting a change was refused");
                     return Ok(Detected::Known);
                 }
-                HeadDecision::Deploy(deploy) => match self.accept(&app_state, *deploy).await? {
+                HeadDecision::Deploy(deploy) => match self.accept(&app_state, *deploy, head).await? {
                     Some(detected) => return Ok(detected),
                     None => continue,
                 },
@@ -161,16 +206,33 @@ impl Deployer {
         Ok(Detected::Postponed)
     }
 
-    /// Returns the app's entries, newest first, back to one of this commit or to the oldest.
-    async fn entries_since(&self, state: &AppState, commit: &Commit) -> Result<Vec<Deploy>> {
+    /// Records what following has decided on, unless the app has changed since; returns whether it has not.
+    async fn note_followed(&self, app_state: &AppState, head: &Head) -> Result<bool> {
+        let Head::Newest(followed) = head else { return Ok(true) };
+        let (app, latest, followed) = (Arc::clone(&app_state.app), app_state.latest, (**followed).clone());
+        let noted = self.journal.update(app.uid, None, move |change, _, now| {
+            if change.state.app != app || change.state.latest != latest {
+                return Decision::Answer(false);
+            }
+            change.note_followed(followed.clone(), now);
+            Decision::Commit(true)
+        });
+        Ok(noted.await?.0)
+    }
+
+    /// Returns the app's entries, newest first, back to one that is looked for or to the oldest.
+    pub(crate) async fn entries_since(
+        &self,
+        state: &AppState,
+        is_there: impl Fn(&Deploy) -> bool,
+    ) -> Result<Vec<Deploy>> {
         let mut entries: Vec<Deploy> = state.unfinished.iter().rev().map(|deploy| Deploy::clone(deploy)).collect();
         let mut before = None;
         for _ in 0..PAGES_MAX {
             let page = Page { before, succeeded: false, limit: polling::HISTORY_PAGE };
             let older = self.ports.history.page(state.app.uid, page).await?;
             before = older.last().map(|oldest| oldest.revision);
-            let is_there = |entry: &Deploy| entry.commit.as_ref().is_some_and(|known| known.may_be(commit));
-            let done = older.len() < polling::HISTORY_PAGE || older.iter().any(is_there);
+            let done = older.len() < polling::HISTORY_PAGE || older.iter().any(&is_there);
             entries.extend(older);
             if done {
                 break;
@@ -183,15 +245,21 @@ impl Deployer {
 
     /// Accepts a change if no newer deploy was accepted and the app is unchanged. Returns `None` if it must be decided
     /// again.
-    async fn accept(&self, app_state: &AppState, deploy: NewDeploy) -> Result<Option<Detected>> {
+    async fn accept(&self, app_state: &AppState, deploy: NewDeploy, head: &Head) -> Result<Option<Detected>> {
+        let resolves = self.is_to_be_resolved()(&app_state.app, &deploy);
+        let deploy = NewDeploy { resolves, ..deploy };
+        let followed = match head {
+            Head::Commit(_) => None,
+            Head::Newest(followed) => Some(followed.clone()),
+        };
         let (app, expected) = (Arc::clone(&app_state.app), ExpectedLatest::Exactly(app_state.latest));
         let (id, driver) = (self.admission_id(), self.driver());
         let accepted = self.journal.update(app.uid, None, move |change, lookup, now| {
             if change.state.app != app {
                 return Decision::Answer(Admitted::Outdated);
             }
-            let driver = driver.clone();
-            let admission = Admission { expected, driver, ..Admission::plain(id, deploy.clone()) };
+            let (driver, followed) = (driver.clone(), followed.clone());
+            let admission = Admission { expected, driver, followed, ..Admission::plain(id, deploy.clone()) };
             Decision::of(change.admit(admission, lookup, now))
         });
         Ok(match accepted.await?.0 {
@@ -219,6 +287,6 @@ pub(crate) fn sentence(error: &Error) -> String {
     }
 }
 
-fn is_held(found: &PollOutcome, head: &Commit) -> bool {
+fn is_held(found: &PollOutcome, head: &Head) -> bool {
     matches!(found, PollOutcome::Held(held, _) if held == head)
 }

@@ -116,7 +116,7 @@ async fn some_tags(registry: &dyn Registry, environment: &Namespace, image: &Ima
 }
 
 /// Returns the refusal for an image that its registry does not show.
-fn unread(image: ImageRef, nearest: Vec<Tag>, error: Error) -> Refusal {
+pub(super) fn unread(image: ImageRef, nearest: Vec<Tag>, error: Error) -> Refusal {
     let host = image.registry();
     match error {
         Error::NotFound(entity) => {

@@ -4,6 +4,7 @@ mod app_events;
 mod build_log;
 mod configuration;
 mod ends;
+mod following;
 mod history_lists;
 mod image;
 mod instance_logs;
@@ -18,6 +19,7 @@ mod shared_values;
 pub use build_log::LogPart;
 pub use configuration::ShownConfiguration;
 pub use ends::Waited;
+pub use following::{Following, ListedTag, Place};
 pub use image::LookedUpImage;
 pub use progress::Progress;
 

@@ -37,6 +37,12 @@ impl Driver<'_> {
         }
     }
 
+    /// Returns the state with the hints that this process has had, and did not store as nobody vouches for them.
+    fn hinted(&self, state: AppState) -> AppState {
+        let unproven = self.deployer.poll_results.hinted_at(self.app);
+        AppState { hinted_at: state.hinted_at.max(unproven), ..state }
+    }
+
     fn may_drive(&self, state: &AppState) -> bool {
         state.is_leased_to(&self.deployer.replica) && !self.deployer.lacks_builder()(state)
     }
@@ -59,7 +65,7 @@ impl Driver<'_> {
                     self.loads.push((was, self.read_at.0));
                     self.log_unconfirmed(&app.state).await;
                     if self.may_drive(&app.state) {
-                        return Some(app.into_state());
+                        return Some(self.hinted(app.into_state()));
                     }
                     if self.deployer.lacks_builder()(&app.state)
                         && let Err(error) = self.deployer.leave(self.app).await
