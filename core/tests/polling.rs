@@ -99,7 +99,7 @@ fn a_push_is_found_built_and_deployed_and_nothing_is_deployed_twice() {
         assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
         world.sleep(3600).await;
         assert_eq!(told(&world.history(&access).await), [entry(Trigger::Git, "a1"), entry(Trigger::Git, "b2")]);
-        assert_eq!(world.found(&access), Some(PollOutcome::Head(sha("b2"))));
+        assert_eq!(world.found(&access), Some(PollOutcome::Head(sha("b2").into())));
     });
 }
 
@@ -197,7 +197,7 @@ fn held_commit_is_not_deployed_by_polling() {
         world.push("b2");
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 4);
-        assert_eq!(world.found(&access), Some(PollOutcome::Held(sha("b2"), Revision::new(3).unwrap())));
+        assert_eq!(world.found(&access), Some(PollOutcome::Held(sha("b2").into(), Revision::new(3).unwrap())));
         world.deployer.release_hold(&access).await.unwrap();
         world.sleep(130).await;
         assert_eq!(world.entry(&access, 5).await.commit, Some(sha("b2")), "nobody holds it any more");
@@ -362,7 +362,7 @@ fn another_replica_goes_on_polling_where_one_has_died() {
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 3, "one that was taken back as well");
     }));
-    assert_eq!(other.polled(access.uid()).map(|polled| polled.found), Some(PollOutcome::Head(sha("a1"))));
+    assert_eq!(other.polled(access.uid()).map(|polled| polled.found), Some(PollOutcome::Head(sha("a1").into())));
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn poll_without_capacity_is_not_reported_as_unreadable() {
         looked(&world, &told).await;
         let before = told.looks();
         world.sleep(3600).await;
-        assert_eq!(found(), Some(PollOutcome::Head(sha("a1"))), "what was read last");
+        assert_eq!(found(), Some(PollOutcome::Head(sha("a1").into())), "what was read last");
         assert!(told.looks() - before > 60, "it is tried again soon");
         told.is_at("b2");
         world.sleep(40).await;

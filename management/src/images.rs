@@ -6,7 +6,7 @@ use rollhook_core::{
     action::Action as AppAction,
     app::AppId,
     image::ImageRef,
-    service::{Authorized, LookedUpImage},
+    service::{Authorized, Following, LookedUpImage},
 };
 
 use crate::{
@@ -31,6 +31,26 @@ impl Management {
         id: &AppId,
         image: Option<&ImageRef>,
     ) -> Outcome<LookedUpImage> {
+        let access = self.looking(principal, id).await?;
+        let image = match image {
+            Some(image) => image.clone(),
+            None => self.deployer.newest_image(&access).await?,
+        };
+        Ok(self.deployer.look_up_image(&access, &image).await?)
+    }
+
+    /// Returns what following finds in an app's repository now, and what comes of it; a look as well.
+    ///
+    /// # Errors
+    /// As [`Management::allow`], and
+    /// [`Deployer::explain_following`](rollhook_core::service::Deployer::explain_following); [`Refusal::TooManyLooks`].
+    pub async fn explain_following(&self, principal: &Principal, id: &AppId) -> Outcome<Following> {
+        let access = self.looking(principal, id).await?;
+        Ok(self.deployer.explain_following(&access).await?)
+    }
+
+    /// Returns the access of a caller that may look, and counts its look.
+    async fn looking(&self, principal: &Principal, id: &AppId) -> Outcome<Authorized> {
         let app = self.readable_app(principal, id).await?;
         let count = || {
             let realm = Realm::of_app(&app);
@@ -38,11 +58,6 @@ impl Management {
             if may { Ok(()) } else { Err(Refusal::TooManyLooks(realm)) }
         };
         self.permit_all(principal, &app, &[(Action::Deploy, None)], count).await?;
-        let access = Authorized::allow(&app, principal.cause(), &[AppAction::Deploy]);
-        let image = match image {
-            Some(image) => image.clone(),
-            None => self.deployer.newest_image(&access).await?,
-        };
-        Ok(self.deployer.look_up_image(&access, &image).await?)
+        Ok(Authorized::allow(&app, principal.cause(), &[AppAction::Deploy]))
     }
 }

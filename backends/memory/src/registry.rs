@@ -46,6 +46,7 @@ struct State {
     repositories: BTreeMap<String, Repository>,
     answering: Answering,
     asked: Vec<ImageRef>,
+    listings: usize,
 }
 
 #[derive(Default)]
@@ -76,6 +77,18 @@ impl SimulatedRegistry {
     /// The references that were looked up, in order.
     pub fn asked(&self) -> Vec<ImageRef> {
         self.lock().asked.clone()
+    }
+
+    /// The number of pages of tags that were asked for.
+    pub fn listings(&self) -> usize {
+        self.lock().listings
+    }
+
+    /// Removes a tag.
+    pub fn remove(&self, repository: &ImageRef, tag: &Tag) {
+        let mut state = self.lock();
+        let repository = state.repositories.get_mut(&repository.canonical_repository());
+        repository.map(|repository| repository.tags.remove(tag));
     }
 
     async fn answering(&self) -> Result<()> {
@@ -121,6 +134,7 @@ impl Registry for SimulatedRegistry {
     }
 
     async fn tags(&self, _: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage> {
+        self.lock().listings += 1;
         self.answering().await?;
         let state = self.lock();
         let repository = state.repositories.get(&repository.canonical_repository());

@@ -12,7 +12,7 @@ use crate::{
     deploy::{Actor, Commit, Deploy, Revision, Trigger},
     follow::{Follow, Followed},
     image::ImageRef,
-    ledger::{AppState, NewDeploy, admission},
+    ledger::{AppState, NewDeploy, admission, following::HINT_INTERVAL},
     request::{Cause, DeployRequest, Refusal},
     source::{Fingerprint, GitSource},
     time::Timestamp,
@@ -32,8 +32,6 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(30 * 60);
 /// The longest time until settings that were changed at another replica are known.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5 * 60);
-/// The least time from one poll to the next that a hint causes.
-const HINT_MIN: Duration = Duration::from_secs(10);
 /// Polls come up to this fraction of their interval earlier or later.
 const JITTER: u32 = 10;
 
@@ -111,6 +109,12 @@ pub enum Head {
     Commit(Commit),
     /// The newest image of the repository, if it has one.
     Newest(Box<Followed>),
+}
+
+impl From<Commit> for Head {
+    fn from(commit: Commit) -> Self {
+        Self::Commit(commit)
+    }
 }
 
 impl fmt::Display for Head {
@@ -215,12 +219,7 @@ impl Polling {
                 self.polled_at = now;
                 Phase::Loaded
             }
-            Phase::Due(at) => {
-                let hint = app_state.hinted_at.filter(|hint| *hint > self.polled_at);
-                let hinted = hint.map(|hint| hint.max(self.polled_at.after(HINT_MIN)));
-                let at = hinted.map_or(at, |hinted| at.min(hinted));
-                Phase::Due(at.min(now.after(self.wait(interval))))
-            }
+            Phase::Due(at) => self.due(app_state, at.min(now.after(self.wait(interval)))),
             other @ (Phase::Off | Phase::Loaded | Phase::Reading | Phase::Found(_)) => other,
         };
     }
@@ -266,7 +265,7 @@ impl Polling {
         self.unconfirmed = self.unconfirmed.take().filter(|_| head.is_some() && head != self.decided_head);
         self.phase = match head {
             Some(head) if self.decided_head.as_ref() != Some(&head) => Phase::Found(head),
-            Some(_) | None => Phase::Due(now.after(jittered(self.wait(interval), random))),
+            Some(_) | None => self.due(app_state, now.after(jittered(self.wait(interval), random))),
         };
     }
 
@@ -300,7 +299,7 @@ impl Polling {
             Detected::Held(_) => interval,
             Detected::Postponed => interval.min(RETRY_INTERVAL),
         };
-        self.phase = Phase::Due(now.after(jittered(wait, random)));
+        self.phase = self.due(app_state, now.after(jittered(wait, random)));
     }
 
     /// Adjusts to a clock that was set from `was` to `is`.
@@ -314,6 +313,19 @@ impl Polling {
         if let Phase::Due(at) = &mut self.phase {
             *at = at.reset(was, is);
         }
+    }
+
+    /// Returns the wait for the next poll: until this time, or until that which hints ask for.
+    fn due(&self, app_state: &AppState, at: Timestamp) -> Phase {
+        Phase::Due(self.hinted(app_state).map_or(at, |hinted| at.min(hinted)))
+    }
+
+    /// Returns the time of the poll that hints ask for. One that comes right after another takes its place in the store, some time
+    /// ahead, before the other may have been seen.
+    fn hinted(&self, app_state: &AppState) -> Option<Timestamp> {
+        let hint = app_state.hinted_at?;
+        let asked = [hint.before(HINT_INTERVAL), hint].into_iter().find(|hint| *hint > self.polled_at)?;
+        Some(asked.max(self.polled_at.after(HINT_INTERVAL)))
     }
 
     fn interval(&self, app_state: &AppState) -> Option<Duration> {

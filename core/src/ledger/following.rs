@@ -6,7 +6,7 @@ use super::{AppState, Change};
 use crate::{follow::Followed, image::ImageRef, time::Timestamp};
 
 /// The least time between two polls that hints cause.
-const HINT_INTERVAL: Duration = Duration::from_secs(10);
+pub const HINT_INTERVAL: Duration = Duration::from_secs(10);
 
 impl AppState {
     /// Returns the repository of the app's images: of the current version, or else of the newest deploy that has one.

@@ -138,6 +138,14 @@ impl Run {
                     Reading::Away => "registry: it is away",
                 }
             }
+            Meddling::Publish { tag, below } => {
+                self.environment.rules.lock().unwrap().published.publish(tag, below);
+                if below { "registry: an older version was pushed" } else { "registry: a version was pushed" }
+            }
+            Meddling::Withdraw => {
+                self.environment.rules.lock().unwrap().published.withdraw();
+                "registry: a version was withdrawn"
+            }
             Meddling::Scale(number, pods) => {
                 cluster.scale(&app, &part(number).target, pods);
                 "cluster: scaled"
@@ -250,6 +258,11 @@ impl Run {
                 known.then(|| (Request::Rebuild(id(*app), commit.flatten(), keyed(*key, &name)), *key))
             }
             Ask::Poll { app, on } => Some((Request::Policy(id(*app), requests::poll(*on)), Key::None)),
+            Ask::Follow { app, on } => Some((Request::Policy(id(*app), requests::follow(*on)), Key::None)),
+            Ask::Hint { app, twice } => {
+                self.environment.journal.count("registry: a push was told of");
+                Some((Request::Hint(id(*app)), if *twice { Key::Twice } else { Key::None }))
+            }
             Ask::Head { app, ci, key } => self.head(*app, 0).map(|(_, commit)| {
                 let token = self.callers.token(false).filter(|_| *ci && *app == 0 && !self.posted.contains(&commit));
                 let request = DeployRequest::commit(commit.clone()).with(|request| request.key = keyed(*key, &name));
@@ -390,6 +403,7 @@ pub(crate) fn told(wanted: &Request) -> String {
         Request::Lock(id, Some(lock)) => format!("lock {id} for {:?}", lock.ttl),
         Request::Lock(id, None) => format!("unlock {id}"),
         Request::Policy(id, change) => format!("change the policy of {id}: {change:?}"),
+        Request::Hint(id) => format!("tell {id} of a push to its repository"),
         Request::Enable => "a new token".to_owned(),
         Request::Disable => "close the webhook".to_owned(),
         Request::Delete(id) => format!("delete {id}"),

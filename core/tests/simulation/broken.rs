@@ -148,6 +148,10 @@ pub(crate) enum Promise {
     ResolvedOnce,
     /// A deploy begins before its registry has answered.
     WaitsForAnswer,
+    /// The newest version is the last by the alphabet.
+    NewestByNumber,
+    /// What following has decided on is not seen.
+    DecidedOnce,
     /// A check that decides nothing revokes a verification.
     ObserverRevokes,
     /// The highest sequence of a webhook's deploys is not seen.

@@ -317,7 +317,8 @@ fn touches_webhook(request: &Request) -> bool {
         | Request::Source(..)
         | Request::Workloads(..)
         | Request::Lock(..)
-        | Request::Policy(..) => false,
+        | Request::Policy(..)
+        | Request::Hint(_) => false,
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct Scenario {
     pub(crate) own: Vec<Own>,
     /// Whether images are a registry's, which is asked for their digests.
     pub(crate) resolves: bool,
+    /// Whether app 0 follows its repository from the beginning, where its images are a registry's.
+    pub(crate) followed: bool,
 }
 
 /// The source of an app's deploys.
@@ -106,6 +108,10 @@ pub(crate) enum Ask {
     Policy { app: usize, leave: bool, hold_all: bool, settle: u8 },
     /// An app is polled from now on, or not any more.
     Poll { app: usize, on: bool },
+    /// An app follows its repository from now on, or not any more.
+    Follow { app: usize, on: bool },
+    /// The registry tells of a push, once or twice.
+    Hint { app: usize, twice: bool },
     /// The head of an app's branch is deployed by CI, unless CI did so before, or by a person.
     Head { app: usize, ci: bool, key: Key },
     /// A git host tells app 0 where the branch of its source is, or was so many moves ago.
@@ -172,6 +178,10 @@ pub(crate) enum Meddling {
     Provider(Answers),
     /// The registry answers otherwise.
     Registry(Reading),
+    /// A version is pushed to the registry, of the kind that the tag stands for: the next one, or one below the last.
+    Publish { tag: &'static str, below: bool },
+    /// The newest version is not listed any more.
+    Withdraw,
 }
 
 /// Where a branch is moved.
@@ -186,7 +196,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 32] = [
+pub(crate) const CALLS: [&str; 33] = [
     "",
     "history.commit",
     "history.load",
@@ -219,6 +229,7 @@ pub(crate) const CALLS: [&str; 32] = [
     "history.list",
     "verifier.measure",
     "registry.resolve",
+    "registry.tags",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -227,23 +238,37 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let kinds = [kind(8), kind(10)];
     let workloads = ([also(), also(), also()], proptest::collection::vec(own(), 0..3));
     let checks = proptest::option::weighted(0.4, checks());
-    let resolves = proptest::bool::weighted(0.5);
-    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices, workloads, checks, resolves)
-        .prop_map(|(replicas, unsettled, leave, hold_all, polled, kinds, choices, (also, own), checks, resolves)| {
-            Scenario {
+    let registry = (proptest::bool::weighted(0.5), proptest::bool::weighted(0.4));
+    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices, workloads, checks, registry)
+        .prop_map(
+            |(
                 replicas,
-                settled: !unsettled,
+                unsettled,
                 leave,
                 hold_all,
                 polled,
-                checks,
                 kinds,
                 choices,
-                also,
-                own,
-                resolves,
-            }
-        })
+                (also, own),
+                checks,
+                (resolves, followed),
+            )| {
+                Scenario {
+                    replicas,
+                    settled: !unsettled,
+                    leave,
+                    hold_all,
+                    polled,
+                    checks,
+                    kinds,
+                    choices,
+                    also,
+                    own,
+                    resolves,
+                    followed,
+                }
+            },
+        )
 }
 
 fn checks() -> impl Strategy<Value = Checks> {
@@ -344,6 +369,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => (app(), 0..3u8).prop_map(|(app, to)| Ask::Source { app, to }),
         3 => (select(&[0usize, 0, 0, 1, 2]), key()).prop_map(|(back, key)| Ask::Tell { back, key }),
         2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Poll { app, on }),
+        2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Follow { app, on }),
+        2 => (app(), any::<bool>()).prop_map(|(app, twice)| Ask::Hint { app, twice }),
         2 => (app(), any::<bool>(), key()).prop_map(|(app, ci, key)| Ask::Head { app, ci, key }),
         2 => (app(), 0..LISTS.len()).prop_map(|(app, list)| Ask::Workloads { app, list }),
         1 => Just(Ask::Enable),
@@ -399,6 +426,9 @@ fn meddling() -> impl Strategy<Value = Meddling> {
         4 => select(&[Answers::Well, Answers::Well, Answers::Emptily, Answers::Never, Answers::Broken])
             .prop_map(Meddling::Provider),
         2 => select(&[Reading::Well, Reading::Denied, Reading::Away]).prop_map(Meddling::Registry),
+        5 => (select(&["v2", "slow", "crash", "dies", "drains"]), proptest::bool::weighted(0.2))
+            .prop_map(|(tag, below)| Meddling::Publish { tag, below }),
+        1 => Just(Meddling::Withdraw),
     ]
 }
 

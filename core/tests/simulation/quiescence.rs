@@ -67,6 +67,7 @@ impl Run {
         let mut unfinished: Vec<_> =
             waited_for.map(|(app, revision)| format!("the build of revision {revision} of {app}")).collect();
         unfinished.extend(rules.unheard());
+        unfinished.extend(rules.unfollowed());
         for known in rules.known.values() {
             let entries = known.history.iter().filter(|entry| !entry.is_terminal());
             unfinished

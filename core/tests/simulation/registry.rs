@@ -11,7 +11,7 @@ use rollhook_core::{
     ports::{Registry, Resolved, TagPage, TagQuery},
 };
 
-use crate::recording_ports::RecordingPorts;
+use crate::{broken::Promise, recording_ports::RecordingPorts};
 
 /// How the registry answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,24 @@ impl Registry for RecordingPorts {
         answer
     }
 
-    async fn tags(&self, _: &Namespace, _: &ImageRef, _: &TagQuery) -> Result<TagPage> {
-        Ok(TagPage { tags: Vec::new(), next: None })
+    async fn tags(&self, environment: &Namespace, repository: &ImageRef, _: &TagQuery) -> Result<TagPage> {
+        let reading = *self.environment.registry.0.lock().unwrap();
+        let moment = self.environment.moment().own;
+        let rules = self.environment.rules.lock().unwrap();
+        rules.reads_tags(&self.life, environment, moment, &self.environment.journal);
+        let answer = match reading {
+            Reading::Away => Err(Error::unavailable("the registry", "no answer")),
+            Reading::Denied => Err(Error::Denied { what: "the registry lets nobody read".to_owned(), cause: None }),
+            Reading::Well => {
+                let mut tags = rules.published.tags();
+                if self.environment.promise == Some(Promise::NewestByNumber) {
+                    tags = tags.into_iter().max().into_iter().collect();
+                }
+                Ok(TagPage { tags, next: None })
+            }
+        };
+        drop(rules);
+        self.log_answer(&format!("tags of {repository}"), &answer);
+        answer
     }
 }

@@ -27,6 +27,7 @@ fn holds(choices: Vec<Choice>) {
         also: ONE,
         own: Vec::new(),
         resolves: false,
+        followed: false,
     });
 }
 
@@ -43,6 +44,7 @@ fn holds_for_a_git_app(replicas: usize, choices: Vec<Choice>) {
         also: ONE,
         own: Vec::new(),
         resolves: false,
+        followed: false,
     });
 }
 
@@ -152,6 +154,7 @@ fn polled(replicas: usize, choices: Vec<Choice>) -> Scenario {
         also: ONE,
         own: Vec::new(),
         resolves: false,
+        followed: false,
     }
 }
 
@@ -190,7 +193,20 @@ fn two_apps_of_a_release_group(replicas: usize, apart: u32) -> Scenario {
     ];
     let (kinds, also) = ([Kind::Image; 2], ONE);
     let (settled, leave, hold_all, polled, own) = (true, false, false, false, Vec::new());
-    Scenario { replicas, settled, leave, hold_all, polled, checks: None, kinds, choices, also, own, resolves: false }
+    Scenario {
+        replicas,
+        settled,
+        leave,
+        hold_all,
+        polled,
+        checks: None,
+        kinds,
+        choices,
+        also,
+        own,
+        resolves: false,
+        followed: false,
+    }
 }
 
 #[test]
@@ -242,6 +258,7 @@ fn a_late_order_for_a_second_workload() -> Scenario {
         also: [LISTS[1]; 3],
         own: Vec::new(),
         resolves: false,
+        followed: false,
     }
 }
 
@@ -267,6 +284,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         also: ONE,
         own: Vec::new(),
         resolves: false,
+        followed: false,
     };
     let roll_back =
         |back| ask(Ask::Rollback { app: 0, back, whole: false, expects: Expects::Anything, key: Key::None });

@@ -9,6 +9,7 @@ use rollhook_core::{
     configuration::{Variable, VariablesChange},
     delivery::Delivery,
     deploy::{Actor, Commit, Deploy, Revision, Ruling, Sequence},
+    follow::PushedImage,
     lock::PrincipalKey,
     ports::WebhookSecret,
     request::{
@@ -72,6 +73,8 @@ pub(crate) enum Request {
     /// Locks an app, or ends its lock.
     Lock(AppId, Option<NewLock>),
     Policy(AppId, PolicyChange),
+    /// The registry tells an app of a push.
+    Hint(AppId),
     Enable,
     Disable,
     Delete(AppId),
@@ -194,6 +197,11 @@ impl Request {
             Self::Policy(id, change) => {
                 deployer.change_policy(&allowed(&id).await?, change).await.map(|_| Answer::Changed)
             }
+            Self::Hint(id) => {
+                let pushed = PushedImage { repository: "api".to_owned(), tag: None };
+                let hinted = deployer.hint(&allowed(&id).await?, &[pushed]).await?;
+                Ok(Answer::Nothing(format!("{hinted:?}")))
+            }
             Self::Enable => deployer.enable_webhook(&allowed(&first).await?).await.map(Answer::Token),
             Self::Disable => deployer.disable_webhook(&allowed(&first).await?).await.map(|()| Answer::Done),
             Self::Delete(id) => deployer.delete(&allowed(&id).await?).await.map(|()| Answer::Done),
@@ -292,6 +300,19 @@ pub(crate) fn policy(leave: bool, hold_all: bool, settle: u8) -> PolicyChange {
 pub(crate) fn poll(on: bool) -> PolicyChange {
     PolicyChange { poll: Some(on.then_some(POLL)), ..PolicyChange::default() }
 }
+
+/// A change of policy by which an app follows the versions of its repository, or not any more.
+pub(crate) fn follow(on: bool) -> PolicyChange {
+    PolicyChange {
+        follow: Some(on.then(|| VERSIONS.parse().unwrap())),
+        follow_settle: Some(Duration::from_secs(3)),
+        poll: Some(on.then_some(POLL)),
+        ..PolicyChange::default()
+    }
+}
+
+/// The rule of following: the number behind a version's name.
+pub(crate) const VERSIONS: &str = r"regex:[a-z0-9]+-(?<n>\d+)";
 
 fn registration(app: usize, take_over: bool, kind: Kind, also: Also) -> Registration {
     let (environment, name) = APPS[app];

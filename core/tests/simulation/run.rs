@@ -137,6 +137,13 @@ impl Run {
                 self.pass(if scenario.settled { POLL + sources::BUILD + Duration::from_secs(8) } else { POLL });
             }
         }
+        if scenario.followed && scenario.resolves && self.kind(0) == Kind::Image {
+            let call = self.callers.call(Request::Policy(requests::id(0), requests::follow(true)), Key::None);
+            self.make(call, 0);
+            self.pass(POLL);
+            self.environment.rules.lock().unwrap().published.publish("v2", false);
+            self.pass(if scenario.settled { 2 * POLL + Duration::from_secs(8) } else { POLL });
+        }
         if let Some(checks) = scenario.checks {
             let call = self.callers.call(Request::Policy(requests::id(0), checks.policy()), Key::None);
             self.make(call, 0);

@@ -23,6 +23,7 @@ pub mod configuration;
 pub mod deploy;
 pub mod duration;
 pub mod endpoint;
+pub mod following;
 pub mod hints;
 pub mod image;
 pub mod instances;
@@ -65,6 +66,7 @@ pub use deploy::{
     PastValue, Progress, Promote, PromoteFrom, Rebuild, Restore, Revoked, Rollback, RollbackAnswer, RolledBackTo,
     ScalePost, Standing, Stopped, TakenFrom, Until, VerdictPost, Watch, ends_within,
 };
+pub use following::{FollowedTag, Following};
 pub use image::Image;
 pub use instances::{Instance, InstanceList, InstanceLog, InstanceLogLine};
 pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};

@@ -311,6 +311,8 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("commit", policy.commit.as_str().to_owned()),
         ("repository", repositories),
         ("keep", policy.keep.to_string()),
+        ("follow", policy.follow.clone()),
+        ("follow-settle", policy.follow_settle.clone()),
         ("poll", policy.poll.clone()),
     ]
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::{
     api::Api,
     args::{
-        AppCommand, CheckCommand, Cli, Command, Connection, EnvironmentCommand, Format, ReceiverCommand,
+        AppCommand, CheckCommand, Cli, Command, Connection, EnvironmentCommand, Follow, Format, ReceiverCommand,
         SessionCommand, TokenCommand, TrustCommand, Webhook,
     },
     commands::{
@@ -166,6 +166,7 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Show(target) => apps::show(session, &target).await,
         AppCommand::Status(target) => apps::status(session, &target).await,
         AppCommand::Image(target) => image::image(session, &target).await,
+        AppCommand::Follow(Follow::Explain(target)) => look_up::explain(session, &target).await,
         AppCommand::LookUp(args) => look_up::look_up(session, &args).await,
         AppCommand::Wait(args) => deploys::wait(session, &args).await,
         AppCommand::Set(args) => apps::set(session, &args).await,

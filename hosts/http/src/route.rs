@@ -7,13 +7,13 @@ use rollhook_api::{
     endpoint::{Credentials, Endpoint, open},
     operations::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DecideDeploy, DeleteApp, DeployApp,
-        DisableWebhook, DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ListActivity,
-        ListApiTokens, ListApps, ListChecks, ListDeploys, ListInstances, ListLocks, ListReceivers, ListRuns,
-        ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, LookUpImage, PlanRollback, PromoteApp,
-        PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver,
-        ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret, ReportDelivery, RevokeApiToken, RollBack,
-        RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun,
-        StopApp, TestCheck, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        DisableWebhook, DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ExplainFollowing,
+        ListActivity, ListApiTokens, ListApps, ListChecks, ListDeploys, ListInstances, ListLocks, ListReceivers,
+        ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, LookUpImage, PlanRollback,
+        PromoteApp, PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp,
+        RegisterReceiver, ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret, ReportDelivery, RevokeApiToken,
+        RollBack, RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp,
+        StartRun, StopApp, TestCheck, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -59,6 +59,7 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         of::<RemoveCheck>(),
         of::<TestCheck>(),
         of::<LookUpImage>(),
+        of::<ExplainFollowing>(),
         of::<ReleaseHold>(),
         of::<ShowWebhook>(),
         of::<EnableWebhook>(),

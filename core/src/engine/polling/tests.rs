@@ -22,8 +22,18 @@ fn newest(entries: &[(Trigger, &str)]) -> Vec<Deploy> {
     entries.iter().enumerate().map(entry).rev().collect()
 }
 
+fn commit(text: &str) -> Head {
+    Head::Commit(sha(text))
+}
+
 fn finding(head: &str, before: Option<&str>, confirmed: bool) -> Finding {
-    Finding { head: sha(head), before: before.map(sha), confirmed }
+    let unchanged_for = if confirmed { CONFIRM_AFTER } else { Duration::ZERO };
+    Finding { head: commit(head), before: before.map(commit), unchanged_for, new_for: unchanged_for }
+}
+
+fn decide(app_state: &AppState, entries: &[Deploy], finding: &Finding) -> HeadDecision {
+    let Head::Commit(head) = &finding.head else { panic!("{finding:?}") };
+    super::decide(app_state, entries, head, finding)
 }
 
 /// Returns the decision on a head that two polls have found.
@@ -96,7 +106,10 @@ fn single_poll_does_not_prove_a_reset() {
     let entries = newest(&[(Trigger::Git, &a), (Trigger::Git, &b)]);
     let app_state = app_state(1, Some(MINUTE));
     for before in [Some("b2"), None] {
-        assert_eq!(decide(&app_state, &entries, &finding("a1", before, false)), HeadDecision::Unconfirmed);
+        assert_eq!(
+            decide(&app_state, &entries, &finding("a1", before, false)),
+            HeadDecision::Unconfirmed(RETRY_INTERVAL)
+        );
         assert_deployed(decide(&app_state, &entries, &finding("a1", before, true)), "a1");
         assert_deployed(decide(&app_state, &entries, &finding("c3", before, false)), "c3");
     }
@@ -132,8 +145,11 @@ fn poll(app_state: &AppState) -> Polling {
     poll
 }
 
-fn detect(head: &str, before: Option<&str>, confirmed: bool) -> PollStep {
-    PollStep::Detect(Box::new(finding(head, before, confirmed)))
+#[track_caller]
+fn assert_detects(step: &PollStep, head: &str, before: Option<&str>, confirmed: bool) {
+    let PollStep::Detect(found) = step else { panic!("{step:?}") };
+    let is_confirmed = found.unchanged_for >= CONFIRM_AFTER;
+    assert_eq!((&found.head, &found.before, is_confirmed), (&commit(head), &before.map(commit), confirmed));
 }
 
 /// When the next look is due; the app is read confirmed meanwhile as often as it must be.
@@ -144,7 +160,7 @@ fn due(poll: &mut Polling, app_state: &AppState) -> Timestamp {
             PollStep::At(at) => now = at,
             PollStep::Reload => poll.loaded(app_state, now),
             PollStep::Load => return now,
-            next_step @ (PollStep::Idle | PollStep::ReadBranch(_) | PollStep::Detect(_)) => panic!("{next_step:?}"),
+            next_step @ (PollStep::Idle | PollStep::Read(_) | PollStep::Detect(_)) => panic!("{next_step:?}"),
         }
     }
 }
@@ -156,10 +172,10 @@ fn look(poll: &mut Polling, app_state: &AppState, answer: Option<&str>, random: 
     poll.load_started();
     assert_eq!(poll.next_step(app_state, at), PollStep::Idle);
     poll.loaded(app_state, at);
-    assert!(matches!(poll.next_step(app_state, at), PollStep::ReadBranch(_)));
+    assert!(matches!(poll.next_step(app_state, at), PollStep::Read(_)));
     poll.read_started();
     assert_eq!(poll.next_step(app_state, at), PollStep::Idle);
-    poll.read_ended(app_state, answer.map(sha), at, random);
+    poll.read_ended(app_state, answer.map(commit), at, random);
     (at, poll.next_step(app_state, at))
 }
 
@@ -200,15 +216,15 @@ fn a_new_head_is_decided_on_and_an_old_one_is_not() {
     let app_state = app_state(1, Some(MINUTE));
     let mut poll = poll(&app_state);
     let (at, next_step) = look(&mut poll, &app_state, Some("a1"), 0);
-    assert_eq!(next_step, detect("a1", None, false));
+    assert_detects(&next_step, "a1", None, false);
     poll.decided(&app_state, &Detected::Known, at, 0);
     let (at, next_step) = look(&mut poll, &app_state, Some("a1"), 0);
     assert_eq!(next_step, PollStep::At(at.after(MINUTE * 9 / 10)));
     let (at, next_step) = look(&mut poll, &app_state, Some("b2"), 0);
-    assert_eq!(next_step, detect("b2", Some("a1"), false));
+    assert_detects(&next_step, "b2", Some("a1"), false);
     poll.decided(&app_state, &Detected::Held(revision(3)), at, 0);
     let (at, next_step) = look(&mut poll, &app_state, Some("b2"), 0);
-    assert_eq!(next_step, detect("b2", Some("a1"), false), "a hold may be lifted");
+    assert_detects(&next_step, "b2", Some("a1"), false); // a hold may be lifted
     poll.decided(&app_state, &Detected::Postponed, at, u64::MAX);
     assert!(
         matches!(poll.next_step(&app_state, at), PollStep::At(confirmed) if confirmed.since(at) <= RETRY_INTERVAL * 11 / 10)
@@ -223,33 +239,33 @@ fn older_head_is_believed_after_two_consecutive_polls() {
     poll.decided(&app_state, &Detected::Known, at, 0);
     for between in [Some("b2"), None] {
         let (at, next_step) = look(&mut poll, &app_state, Some("a1"), 0);
-        assert_eq!(next_step, detect("a1", Some("b2"), false));
-        poll.decided(&app_state, &Detected::Unconfirmed, at, u64::MAX);
+        assert_detects(&next_step, "a1", Some("b2"), false);
+        poll.decided(&app_state, &Detected::Unconfirmed(RETRY_INTERVAL), at, u64::MAX);
         assert!(
             matches!(poll.next_step(&app_state, at), PollStep::At(confirmed) if confirmed.since(at) <= RETRY_INTERVAL * 11 / 10)
         );
         look(&mut poll, &app_state, between, 0);
     }
     let (at, next_step) = look(&mut poll, &app_state, Some("a1"), 0);
-    assert_eq!(next_step, detect("a1", Some("b2"), false), "something else was decided_head between");
-    poll.decided(&app_state, &Detected::Unconfirmed, at, 0);
+    assert_detects(&next_step, "a1", Some("b2"), false); // something else was decided_head between
+    poll.decided(&app_state, &Detected::Unconfirmed(RETRY_INTERVAL), at, 0);
     let (at, next_step) = look(&mut poll, &app_state, Some("a1"), 0);
-    assert_eq!(next_step, detect("a1", Some("b2"), true));
+    assert_detects(&next_step, "a1", Some("b2"), true);
     poll.decided(&app_state, &Detected::Postponed, at, 0);
     let (at, next_step) = look(&mut poll, &app_state, Some("a1"), 0);
-    assert_eq!(next_step, detect("a1", Some("b2"), true), "it stays believed");
+    assert_detects(&next_step, "a1", Some("b2"), true); // it stays believed
     poll.decided(&app_state, &Detected::Accepted(revision(3)), at, 0);
     let (at, next_step) = look(&mut poll, &app_state, Some("b2"), 0);
-    assert_eq!(next_step, detect("b2", Some("a1"), false), "each time anew");
-    poll.decided(&app_state, &Detected::Unconfirmed, at, 0);
+    assert_detects(&next_step, "b2", Some("a1"), false); // each time anew
+    poll.decided(&app_state, &Detected::Unconfirmed(RETRY_INTERVAL), at, 0);
     // Looks may come closer together than answers of one moment do.
     poll.phase = Phase::Reading;
-    poll.read_ended(&app_state, Some(sha("b2")), at.after(SECOND), 0);
-    assert_eq!(poll.next_step(&app_state, at.after(SECOND)), detect("b2", Some("a1"), false));
-    poll.decided(&app_state, &Detected::Unconfirmed, at.after(SECOND), 0);
+    poll.read_ended(&app_state, Some(commit("b2")), at.after(SECOND), 0);
+    assert_detects(&poll.next_step(&app_state, at.after(SECOND)), "b2", Some("a1"), false);
+    poll.decided(&app_state, &Detected::Unconfirmed(RETRY_INTERVAL), at.after(SECOND), 0);
     poll.phase = Phase::Reading;
-    poll.read_ended(&app_state, Some(sha("b2")), at.after(CONFIRM_AFTER), 0);
-    assert_eq!(poll.next_step(&app_state, at.after(CONFIRM_AFTER)), detect("b2", Some("a1"), true));
+    poll.read_ended(&app_state, Some(commit("b2")), at.after(CONFIRM_AFTER), 0);
+    assert_detects(&poll.next_step(&app_state, at.after(CONFIRM_AFTER)), "b2", Some("a1"), true);
 }
 
 #[test]
@@ -322,7 +338,7 @@ fn unexpected_answer_is_ignored() {
     let app_state = app_state(1, Some(MINUTE));
     let mut poll = poll(&app_state);
     let before = poll.clone();
-    poll.read_ended(&app_state, Some(sha("a1")), NOW, 0);
+    poll.read_ended(&app_state, Some(commit("a1")), NOW, 0);
     poll.decided(&app_state, &Detected::Known, NOW, 0);
     poll.postpone(&app_state, NOW);
     assert_eq!(poll, before);

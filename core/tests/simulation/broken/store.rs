@@ -48,6 +48,9 @@ impl BrokenBackend {
             registration.holds.clone_from(&truth.app.holds);
         }
         state.app = Arc::new(registration);
+        if state.followed == shown.followed {
+            state.followed.clone_from(&truth.followed);
+        }
         if state.watches == shown.watches {
             state.watches.clone_from(&truth.watches);
         }
@@ -110,6 +113,11 @@ impl BrokenBackend {
         }
         if self.breaks(Promise::Sequence) {
             state.highest_sequence = None;
+        }
+        if self.breaks(Promise::DecidedOnce)
+            && let Some(followed) = &mut state.followed
+        {
+            followed.newest = None;
         }
         if self.breaks(Promise::WaitsForAnswer) {
             let waiting = state.unfinished.iter_mut().filter(|entry| entry.is_to_be_resolved());
@@ -294,6 +302,9 @@ impl HistoryStore for BrokenBackend {
         let mut entries = self.environment.store.page(app, page).await?;
         if self.breaks(Promise::Target) && page.succeeded && !entries.is_empty() {
             entries.remove(0);
+        }
+        if self.breaks(Promise::DecidedOnce) && page.limit == HISTORY_PAGE {
+            entries.retain(|entry| entry.trigger != Trigger::Registry);
         }
         if self.breaks(Promise::Brought) && page.limit == HISTORY_PAGE {
             entries.retain(|entry| entry.trigger == Trigger::Git);

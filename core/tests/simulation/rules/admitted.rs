@@ -61,6 +61,7 @@ impl Rules {
             }
             Trigger::Promotion => self.promotion(new, journal),
             Trigger::Git => self.found(known, before, new, journal),
+            Trigger::Registry => self.followed(known, before, new, journal),
             Trigger::Manual | Trigger::Config if new.is_redeploy() => self.redeploy(before, history, new, journal),
             Trigger::Manual | Trigger::Config => {}
         }
@@ -265,7 +266,9 @@ impl Rules {
             let lifts = before.iter().any(|entry| {
                 let built = view.app.source != Source::Image && hold.covers(None, entry.commit.as_ref());
                 let covered = hold.covers(entry.image.as_ref(), None) || built;
-                covered && !matches!(entry.trigger, Trigger::Webhook | Trigger::Git) && succeeded(entry)
+                covered
+                    && !matches!(entry.trigger, Trigger::Webhook | Trigger::Git | Trigger::Registry)
+                    && succeeded(entry)
             });
             journal.count(if lifts { "rule 11: a success lifted a hold" } else { "rule 11: a hold was released" });
             let by_hand = self.releasing && new.iter().all(|hold| !old.contains(hold));

@@ -8,6 +8,7 @@ mod checks;
 mod cluster;
 mod configuration;
 mod detected;
+mod followed;
 pub(crate) mod model;
 mod owners;
 mod registry;
@@ -109,6 +110,8 @@ pub(crate) struct Known {
 /// The rules, and the facts of a run that they judge by.
 #[derive(Default)]
 pub(crate) struct Rules {
+    /// The versions at the registry.
+    pub(crate) published: followed::Published,
     pub(crate) known: BTreeMap<AppUid, Known>,
     pub(crate) owners: Owners,
     /// How many changes the service has found itself.
@@ -168,6 +171,7 @@ impl Rules {
                     && known.view.recoveries == view.recoveries
                     && known.view.watches == view.watches
                     && known.view.staged == view.staged
+                    && known.view.followed == view.followed
                     && known.view.release_runs == view.release_runs
                     && known.view.release_turns == view.release_turns
                     && known.view.runs == view.runs

@@ -2,6 +2,7 @@
 
 use rollhook_core::{
     app::{self, AppUrl, CommitRule, HoldPolicy, InvalidName, KEEP, LABEL_MAX, OnFailure, ReleaseGroup, Resolve},
+    follow::Follow,
     image::Repositories,
     request::{Field, PolicyChange, Refusal},
 };
@@ -69,7 +70,13 @@ pub struct Policy {
     /// The number of the newest deploys that stay in the history.
     #[serde(default = "keep_by_default")]
     pub keep: u32,
-    /// The interval at which a git app's branch is read, or `off`.
+    /// The rule by which an image app follows its repository, such as `tag:main` or `semver:^1.4`, or `off`.
+    #[serde(default = "off")]
+    pub follow: String,
+    /// How long what following has found must stay the newest before it is deployed.
+    #[serde(default = "follow_settle_by_default")]
+    pub follow_settle: String,
+    /// The interval at which the source is read, a git app's branch or a followed repository, or `off`.
     #[serde(default = "off")]
     pub poll: String,
 }
@@ -105,6 +112,10 @@ fn release_on_config_by_default() -> bool {
     app::Policy::default().release_on_config
 }
 
+fn follow_settle_by_default() -> String {
+    duration::format(app::Policy::default().follow_settle)
+}
+
 fn keep_by_default() -> u32 {
     app::Policy::default().keep
 }
@@ -131,6 +142,8 @@ impl Policy {
             commit: policy.commit,
             repositories: policy.repositories.as_slice().to_vec(),
             keep: policy.keep,
+            follow: policy.follow.as_ref().map_or_else(off, ToString::to_string),
+            follow_settle: duration::format(policy.follow_settle),
             poll: policy.poll.map_or_else(off, duration::format),
         }
     }
@@ -219,8 +232,18 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = *KEEP.start(), "maximum" = *KEEP.end()))]
     pub keep: Option<u32>,
-    /// The interval at which a git app's branch is read, such as `5m`, or `off`; at least what the server allows (`30s`
-    /// by default), at most `24h`.
+    /// The rule by which an image app follows its repository, or `off`: `tag:main`, one tag; `semver:^1.4`, the highest version
+    /// that meets a requirement; `regex:release-(?<n>[0-9]+)`, the highest number that a pattern captures. Setting it deploys
+    /// nothing: what comes after is deployed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::FOLLOW, "maxLength" = 256))]
+    pub follow: Option<String>,
+    /// How long what following has found must stay the newest before it is deployed, such as `30s`; at most `10m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub follow_settle: Option<String>,
+    /// The interval at which the source is read, a git app's branch or a followed repository, such as `5m`, or `off`; at least
+    /// what the server allows (`30s` by default), at most `24h`. An app that begins to follow is read every `5m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::INTERVAL))]
     pub poll: Option<String>,
@@ -258,6 +281,8 @@ impl PolicyPatch {
             commit: self.commit,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             keep: self.keep,
+            follow: self.follow.map(follow).transpose()?,
+            follow_settle: length(Field::PolicyFollowSettle, self.follow_settle)?,
             poll: match self.poll {
                 Some(word) if word == OFF => Some(None),
                 text => length(Field::PolicyPoll, text)?.map(Some),
@@ -273,6 +298,15 @@ fn release_group(name: String) -> Result<Option<ReleaseGroup>, Refusal> {
     }
     let group = name.parse().map(Some);
     group.map_err(|error: InvalidName| invalid(Field::PolicyReleaseGroup, error.rule))
+}
+
+/// Returns a rule; `None` if it ends following.
+fn follow(text: String) -> Result<Option<Follow>, Refusal> {
+    if text == OFF {
+        return Ok(None);
+    }
+    let rule = text.parse().map(Some);
+    rule.map_err(|error: InvalidName| invalid(Field::PolicyFollow, error.rule))
 }
 
 /// Returns an address; `None` for an empty one.

@@ -8,13 +8,13 @@ use crate::{
     endpoint::{Endpoint, open},
     operations::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DecideDeploy, DeleteApp, DeployApp,
-        DisableWebhook, DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ListActivity,
-        ListApiTokens, ListApps, ListChecks, ListDeploys, ListInstances, ListLocks, ListReceivers, ListRuns,
-        ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, LookUpImage, PlanRollback, PromoteApp,
-        PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver,
-        ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret, ReportDelivery, RevokeApiToken, RollBack,
-        RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun,
-        StopApp, TestCheck, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        DisableWebhook, DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ExplainFollowing,
+        ListActivity, ListApiTokens, ListApps, ListChecks, ListDeploys, ListInstances, ListLocks, ListReceivers,
+        ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, LookUpImage, PlanRollback,
+        PromoteApp, PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp,
+        RegisterReceiver, ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret, ReportDelivery, RevokeApiToken,
+        RollBack, RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp,
+        StartRun, StopApp, TestCheck, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -92,6 +92,7 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<RemoveCheck>(),
         Described::of::<TestCheck>(),
         Described::of::<LookUpImage>(),
+        Described::of::<ExplainFollowing>(),
         Described::of::<ReleaseHold>(),
         Described::of::<EnableWebhook>(),
         Described::of::<RotateWebhook>(),

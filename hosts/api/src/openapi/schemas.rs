@@ -31,6 +31,9 @@ pub(crate) const DURATION: &str = "^[0-9]+(ms|s|m|h)$";
 /// The pattern of an interval, or of none.
 pub(crate) const INTERVAL: &str = "^(off|[0-9]+(ms|s|m|h))$";
 
+/// The pattern of a rule of following, or of none.
+pub(crate) const FOLLOW: &str = "^(off|(tag|semver|regex):[ -~]+)$";
+
 /// A registry's host and port; one without a dot or port, `localhost`, is spelt as a part of the path is. Of the grammar,
 /// patterns leave out the greatest port and the greatest length.
 const HOST: &str = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?(?:(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?)+(?::[0-9]+)?|:[0-9]+)|\[[0-9A-Fa-f:]+\](?::[0-9]+)?)";

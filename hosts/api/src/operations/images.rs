@@ -5,7 +5,7 @@ use rollhook_management::Refusal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Image, Local, Operation, app::optional, endpoint::Endpoint, openapi::schemas};
+use crate::{Following, Image, Local, Operation, app::optional, endpoint::Endpoint, openapi::schemas};
 
 /// The query of a look at an image.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -34,5 +34,23 @@ impl Operation for LookUpImage {
         let image = optional(Field::Image, query.reference.as_deref())?;
         let found = caller.management.look_up_image(&caller.principal, id, image.as_ref()).await?;
         Ok(Image::of(found))
+    }
+}
+
+/// Shows what following finds in an app's repository now.
+pub struct ExplainFollowing;
+
+impl Operation for ExplainFollowing {
+    type Subject = AppId;
+    type Input = ();
+    type Answer = Following;
+
+    const ENDPOINT: Endpoint = Endpoint::get(
+        "/api/v1/apps/{namespace}/{app}/follow",
+        "The tags of the repository that an app follows, why each is the newest or not, and what comes of it; for whoever may deploy it",
+    );
+
+    async fn perform(caller: &Local, id: &AppId, (): ()) -> Result<Following, Refusal> {
+        Ok(Following::of(caller.management.explain_following(&caller.principal, id).await?))
     }
 }

@@ -22,7 +22,7 @@ pub use deploys::{
     CancelDeploy, DecideDeploy, DeployApp, DeployQuery, DeploysQuery, ListDeploys, LogQuery, LogStep, LogText,
     PlanRollback, PromoteApp, ReadBuildLog, RebuildApp, RollBack, RollbackQuery, ShowDeploy, StartApp, StopApp,
 };
-pub use images::{ImageQuery, LookUpImage};
+pub use images::{ExplainFollowing, ImageQuery, LookUpImage};
 pub use instances::{InstanceLogQuery, InstancesQuery, Lines, ListInstances, ReadInstanceLog};
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
 pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};

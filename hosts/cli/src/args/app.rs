@@ -48,6 +48,9 @@ pub(crate) enum AppCommand {
     Image(Target),
     /// Show what the registry has of an image now: its digest, platforms and commit, before it is deployed
     LookUp(LookUp),
+    /// The repository that the app follows: explain
+    #[command(subcommand)]
+    Follow(Follow),
     /// Follow a deploy to its end, whoever made it
     Wait(WaitFor),
     /// Change an app's policy or source, or with Docker what its container is made with
@@ -90,6 +93,12 @@ pub(crate) enum AppCommand {
     /// Remove an app with its token and history; its workload stays as it is
     #[command(visible_alias = "rm")]
     Delete(Delete),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Follow {
+    /// Read the repository now, and show why each tag is the newest by the app's rule or not, and what comes of it
+    Explain(Target),
 }
 
 #[derive(Debug, Subcommand)]

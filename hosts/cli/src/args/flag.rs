@@ -95,6 +95,8 @@ mod tests {
             Field::PolicyReleaseDeadline,
             Field::PolicyRepositories,
             Field::PolicyKeep,
+            Field::PolicyFollow,
+            Field::PolicyFollowSettle,
             Field::PolicyPoll,
             Field::GitUrl,
             Field::GitBranch,

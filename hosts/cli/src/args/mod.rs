@@ -27,8 +27,8 @@ use crate::{contexts::Contexts, exit::Exit};
 
 pub(crate) use access::{Audit, CreateToken, EndSession, ListSessions, RevokeToken, SessionCommand, TokenCommand};
 pub(crate) use app::{
-    AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Logs, LookUp, Promote, Rebuild, Rollback,
-    Rotate, Scale, Set, Target, Verdict, Wait, WaitFor, Webhook, WebhookStatus,
+    AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, Follow, History, List, Logs, LookUp, Promote, Rebuild,
+    Rollback, Rotate, Scale, Set, Target, Verdict, Wait, WaitFor, Webhook, WebhookStatus,
 };
 pub(crate) use check::{AddCheck, CheckCommand, NamedCheck};
 pub(crate) use config::{ConfigCommand, ConfigDiff, ConfigDiscard, ConfigList, ConfigSet, ConfigUnset, When};

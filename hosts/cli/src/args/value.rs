@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use rollhook_core::app::{AppUrl, InvalidName, ReleaseGroup};
+use rollhook_core::{
+    app::{AppUrl, InvalidName, ReleaseGroup},
+    follow::Follow,
+};
 use serde_json::{Value, json};
 
 /// `NAME=VALUE`, an environment variable of a container.
@@ -168,6 +171,17 @@ pub(super) fn release_group(text: &str) -> Result<String, InvalidName> {
 /// The rule that the text breaks.
 pub(super) fn duration_or_off(text: &str) -> Result<String, &'static str> {
     if text == "off" { Ok(text.to_owned()) } else { duration(text) }
+}
+
+/// Reads a rule of following, or the word for none.
+///
+/// # Errors
+/// The rule that the text breaks.
+pub(super) fn follow_or_off(text: &str) -> Result<String, &'static str> {
+    match text {
+        "off" => Ok(text.to_owned()),
+        rule => rule.parse::<Follow>().map(|rule| rule.to_string()).map_err(|invalid| invalid.rule),
+    }
 }
 
 /// Reads a switch.

@@ -1,19 +1,45 @@
-//! `rollhook app look-up`: what the registry has of an image.
+//! `rollhook app look-up` and `app follow explain`: what the registry has of an image, and of a repository that is followed.
 
 use rollhook_api::{
-    Image,
-    operations::{ImageQuery, LookUpImage},
+    Following, Image,
+    operations::{ExplainFollowing, ImageQuery, LookUpImage},
 };
 use rollhook_core::text::escaped;
 
 use super::Session;
-use crate::{args::LookUp, exit::CliError};
+use crate::{
+    args::{LookUp, Target},
+    exit::CliError,
+    output::message,
+    table::{self, Cell, Column, Fit, Style},
+};
 
 pub(crate) async fn look_up(session: &Session<'_>, args: &LookUp) -> Result<(), CliError> {
     let id = session.find(&args.target).await?;
     let query = ImageQuery { reference: args.image.as_ref().map(ToString::to_string) };
     let image = session.api.call(LookUpImage, &id, query).await?;
     session.output.data(&image, || lines(&image))
+}
+
+/// Shows the tags of the repository that an app follows, and what comes of them.
+pub(crate) async fn explain(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
+    let id = session.find(target).await?;
+    let following = session.api.call(ExplainFollowing, &id, ()).await?;
+    if following.left_off > 0 {
+        message(&format!("note: {} more tags are not listed", following.left_off));
+    }
+    session.output.data(&following, || explained(&following, session.output.style))
+}
+
+fn explained(following: &Following, style: Style) -> String {
+    let Following { rule, repository, every, .. } = following;
+    let head =
+        format!("{} follows {}, every {every}\n{}\n", escaped(repository), escaped(rule), escaped(&following.outcome));
+    if following.tags.is_empty() {
+        return head;
+    }
+    let rows: Vec<_> = following.tags.iter().map(|tag| vec![Cell::new(&tag.tag), Cell::new(&tag.why)]).collect();
+    head + "\n" + &table::render(&[Column("TAG", 0, Fit::Cut), Column("WHY", 0, Fit::Keep)], &rows, style)
 }
 
 /// Returns an image, a line for each thing that is known of it.

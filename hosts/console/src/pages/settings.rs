@@ -73,6 +73,8 @@ struct Form {
     commit: String,
     repositories: String,
     keep: String,
+    follow: String,
+    follow_settle: String,
     poll: String,
 }
 
@@ -105,6 +107,8 @@ impl Form {
             commit: policy.commit.as_str().to_owned(),
             repositories: policy.repositories.join("\n"),
             keep: policy.keep.to_string(),
+            follow: policy.follow.clone(),
+            follow_settle: policy.follow_settle.clone(),
             poll: policy.poll.clone(),
         }
     }
@@ -130,6 +134,8 @@ impl Form {
             commit: text("commit"),
             repositories: text("repositories"),
             keep: text("keep"),
+            follow: text("follow"),
+            follow_settle: text("follow_settle"),
             poll: text("poll"),
         }
     }
@@ -157,7 +163,10 @@ impl Form {
             commit: choice("commit", &self.commit)?,
             repositories: Some(repositories.map(str::to_owned).collect()),
             keep: keep.transpose()?,
-            poll: given(&self.poll),
+            // An app that begins or ends to follow has its interval of polling set with it.
+            poll: given(&self.poll).filter(|poll| self.follow.is_empty() || self.follow != "off" && poll != "off"),
+            follow: given(&self.follow),
+            follow_settle: given(&self.follow_settle),
         })
     }
 }

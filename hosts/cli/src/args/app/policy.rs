@@ -4,7 +4,9 @@ use clap::Args;
 use rollhook_api::PolicyPatch;
 use rollhook_core::app::{CommitRule, Resolve};
 
-use crate::args::value::{CommandLine, app_url, command_line, duration, duration_or_off, on_or_off, release_group};
+use crate::args::value::{
+    CommandLine, app_url, command_line, duration, duration_or_off, follow_or_off, on_or_off, release_group,
+};
 
 /// An app's policy, each flag by the policy's name.
 #[derive(Clone, Debug, Default, Args)]
@@ -72,8 +74,16 @@ pub(crate) struct PolicyFlags {
     /// How many of the newest deploys stay in the history; those that a rollback may need stay as well
     #[arg(long, value_name = "N")]
     keep: Option<u32>,
-    /// How often a git app's branch is read for changes, such as 5m, or off
-    #[arg(long, value_name = "TIME|off", value_parser = duration_or_off)]
+    /// Which image of its repository an app follows: tag:main, one tag; 'semver:^1.4', the highest version that meets a
+    /// requirement; 'regex:release-(?<n>\d+)', the highest number that a pattern captures; or off. Setting it deploys nothing:
+    /// what comes after is deployed
+    #[arg(long, value_name = "RULE|off", value_parser = follow_or_off)]
+    follow: Option<String>,
+    /// How long what following has found must stay the newest before it is deployed, such as 30s, at most 10m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    follow_settle: Option<String>,
+    /// How often the source is read, a git app's branch or a followed repository, such as 5m, or off
+    #[arg(long, alias = "follow-every", value_name = "TIME|off", value_parser = duration_or_off)]
     poll: Option<String>,
 }
 
@@ -101,6 +111,8 @@ impl PolicyFlags {
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
             keep: self.keep,
+            follow: self.follow.clone(),
+            follow_settle: self.follow_settle.clone(),
             poll: self.poll.clone(),
         }
     }
