@@ -140,6 +140,16 @@ pub(crate) const PAGES: &[Page] = &[
         on(Server).then("rollhook app show api | grep 'watch *30m'")],
     ),
     page(
+        "docs/following.md",
+        &[on(Server)
+            .given(
+                "rollhook login $URL --token-file admin-token --project shop --environment test
+                rollhook app create api --image registry.example.com/shop/api:1.4.2 --settle 0s --wait",
+            )
+            .around(&["rollhook app set api --follow off"])
+            .then("rollhook app show api | grep 'follow *off'")],
+    ),
+    page(
         "docs/configuration.md",
         &[on(Server)
             .given(
