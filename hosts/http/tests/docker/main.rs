@@ -15,6 +15,7 @@ mod console;
 mod deploys;
 mod disk;
 mod faults;
+mod following;
 mod load;
 mod made_with;
 mod migration;

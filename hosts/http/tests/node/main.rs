@@ -4,6 +4,7 @@
 mod builds;
 mod checks;
 mod containers;
+mod following;
 mod migration;
 mod releases;
 mod resolving;

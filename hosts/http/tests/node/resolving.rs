@@ -1,12 +1,17 @@
 //! Images whose tags become digests at a real registry before a real kubelet runs them.
 
-use rollhook_testing::{beds::Bed, server, test_name, until};
+use rollhook_testing::{Start, beds::Bed, server, test_name, until};
 use serde_json::{Value, json};
 
 use crate::containers::{answers, push};
 
 fn bed(test: &str) -> Option<Bed> {
-    Bed::node(server!(), test, |kubectl| {
+    bed_of(server!(), test)
+}
+
+/// A namespace whose server reads the node's registry.
+pub(crate) fn bed_of(start: Start, test: &str) -> Option<Bed> {
+    Bed::node(start, test, |kubectl| {
         let registry = kubectl.setting("REGISTRY");
         let host = registry.rsplit_once(':').map_or(registry.as_str(), |(host, _)| host);
         vec!["--insecure-registry".to_owned(), host.to_owned()]
