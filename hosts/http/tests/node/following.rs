@@ -24,7 +24,7 @@ fn newest_of_several_tags_is_deployed_alone_and_a_restored_one_is_left() {
     let entry = bed.await_revision(&app, 2);
     assert_eq!((&entry["trigger"], &entry["digest"]), (&json!("registry"), &json!(digest)), "{entry}");
     assert_eq!(answers(&bed, "api"), ["version=v2", "version=v2"]);
-    push(&bed, "follows:1.12.0", "app-broken");
+    push(&bed, "follows:1.12.0", "crash");
     until("the broken one is found", || bed.manage("GET", &format!("{}/deploys/4", app.path)).send().status == 200);
     let restore = bed.await_revision(&app, 4);
     assert_eq!((&restore["trigger"], &restore["status"]), (&json!("rollback"), &json!("succeeded")), "{restore}");
