@@ -54,6 +54,9 @@ fn security_schemes() -> Value {
             "description": "An id_token of a pipeline that the app trusts."
         },
         "serviceToken": header("X-Service-Token", "The app's webhook token."),
+        "bearerServiceToken": {
+            "type": "http", "scheme": "bearer", "description": "The app's webhook token, as registries can send it."
+        },
         "signature": header(
             "X-Hub-Signature-256",
             "sha256=<hex>: HMAC-SHA256 of the raw body, with the app's webhook token as the key."
@@ -177,7 +180,7 @@ fn webhook(mut operation: Value) -> Value {
         branch of a git app builds and deploys the commit that it brought. Each credential that is present must be valid."
         .into();
     let signatures = ["signature", "standardWebhooks", "giteaSignature", "bitbucketSignature"];
-    let schemes = ["serviceToken", "gitlabToken", "idToken"].into_iter().chain(signatures);
+    let schemes = ["serviceToken", "bearerServiceToken", "gitlabToken", "idToken"].into_iter().chain(signatures);
     operation["security"] = schemes.map(|scheme| json!({ scheme: [] })).collect();
     operation["responses"]["200"] = json!({
         "description": "The deploy was waited for, and succeeded; or a git host's event deploys nothing.",

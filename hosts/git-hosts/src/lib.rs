@@ -43,7 +43,7 @@ use std::borrow::Cow;
 
 use bounded::{Bounded, CHANGES_MAX};
 pub use call::{Call, PostedDeploy, Request, is_json, posted_deploy};
-pub use credentials::{credentials, once};
+pub use credentials::{bearer, credentials, once};
 pub use field::{NotText, PostedNumber, PostedText};
 pub use key::key;
 
