@@ -11,7 +11,7 @@ use rollhook_core::{
     request::{IdempotencyKey, Refusal},
     service::{Accepted, Authorized, Pushed},
 };
-use rollhook_git_hosts::{self as git_hosts, Request};
+use rollhook_git_hosts::{self as git_hosts, PostedDeploy, Request};
 use rollhook_management::{
     CallAnswer, Caller, Management,
     keyless::{BoundCall, WebhookProof},
@@ -94,6 +94,12 @@ enum Submitted {
     Ignored(Reply),
 }
 
+/// What an authenticated caller deploys.
+enum Asked {
+    Deploy(PostedDeploy),
+    Push(Delivery),
+}
+
 /// Authenticates a call, and submits the deploy that it asks for.
 async fn submit(call: &Call, outcome: &mut Outcome) -> Result<Submitted, ErrorReply> {
     let body = call.body.bytes();
@@ -104,13 +110,20 @@ async fn submit(call: &Call, outcome: &mut Outcome) -> Result<Submitted, ErrorRe
     let webhook = git_hosts::Call::new(&call.headers, &body, auth::wall_clock());
     let has_identity = auth::presented_by_app(&call.headers).identity.is_some();
     let (request, key) = if has_identity { webhook.with_another_credential() } else { webhook }.request()?;
+    let asked = match request {
+        Request::Deploy(post) => Asked::Deploy(post),
+        Request::Push(delivery) => Asked::Push(delivery),
+        Request::RegistryEvent(_) => {
+            return Ok(Submitted::Ignored(nothing(&access, "the event of a registry deploys nothing")));
+        }
+    };
     if let Err(refusal) = call.state.limits.deploy(access.uid()) {
         return repeated(call, &proof, key, refusal).await;
     }
     // A call that has no effect uses no id_token up.
-    match &request {
-        Request::Deploy(post) => drop(post.parse(None)?),
-        Request::Push(delivery) => {
+    match &asked {
+        Asked::Deploy(post) => drop(post.parse(None)?),
+        Asked::Push(delivery) => {
             if let Some(why) = ignored(call, &proof, delivery, key.as_ref()).await? {
                 return Ok(Submitted::Ignored(nothing(&access, &why)));
             }
@@ -122,9 +135,9 @@ async fn submit(call: &Call, outcome: &mut Outcome) -> Result<Submitted, ErrorRe
         call.state.limits.deployed(access.uid());
     }
     let access = access.traced(headers::trace_parent(&call.headers));
-    let accepted = match request {
-        Request::Deploy(post) => Box::new(call.state.deployer.submit(&access, post.parse(key)?).await?),
-        Request::Push(delivery) => match call.state.deployer.push(&access, &delivery, key).await? {
+    let accepted = match asked {
+        Asked::Deploy(post) => Box::new(call.state.deployer.submit(&access, post.parse(key)?).await?),
+        Asked::Push(delivery) => match call.state.deployer.push(&access, &delivery, key).await? {
             Pushed::Accepted(accepted) => accepted,
             Pushed::Ignored(why) => return Ok(Submitted::Ignored(nothing(&access, &why))),
         },
