@@ -4,8 +4,7 @@ use rollhook_core::app::AppId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The answer to a call of a git host or a registry that deploys nothing; a push that is deployed is answered as every
-/// deploy is.
+/// The answer to a git host's or registry's call that deploys nothing; a push that is deployed is answered as every deploy is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PushAnswer {
     /// Project and environment, joined by a hyphen.
