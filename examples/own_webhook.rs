@@ -57,5 +57,6 @@ async fn webhook(
             Pushed::Accepted(accepted) => Ok(Some(*accepted)),
             Pushed::Ignored(_) => Ok(None),
         },
+        Request::RegistryEvent(_) => Ok(None),
     }
 }

@@ -12,6 +12,7 @@ use rollhook_core::{
     app::{App, Source},
     delivery::Event,
     deploy::{Actor, Trigger},
+    image::ImageRef,
     ledger::{
         admission,
         push::{self, PushRequest},
@@ -53,6 +54,15 @@ const EVENTS: [(&str, &str); 5] = [
     ("x-event-key", "repo:refs_changed"),
 ];
 
+/// The type of a registry's event, and the header that some have.
+const REGISTRIES: [(&str, &str, &str); 5] = [
+    ("application/json", "x-other", ""),
+    ("application/cloudevents+json", "x-other", ""),
+    ("application/vnd.docker.distribution.events.v1+json", "x-other", ""),
+    ("application/json", "x-github-event", "package"),
+    ("application/json", "x-gitea-event", "package"),
+];
+
 fuzz_target!(|body: &[u8]| {
     match server::deploy_request(body) {
         Ok(request) => {
@@ -65,6 +75,9 @@ fuzz_target!(|body: &[u8]| {
     }
     for (name, event) in EVENTS {
         told(name, event, body);
+    }
+    for (kind, name, event) in REGISTRIES {
+        reported(kind, name, event, body);
     }
     if let Some(refused) = server::refused_by_hand(body) {
         assert_clean(&refused.problem.detail, "");
@@ -102,6 +115,27 @@ fn told(name: &'static str, event: &'static str, body: &[u8]) {
     }
     let actor = Actor::git_host(delivery.host, moved.pusher.as_deref());
     assert!(!actor.to_string().contains(char::is_control));
+}
+
+/// A registry's event is read, or refused as its sender's mistake; it names repositories and tags that can be.
+fn reported(kind: &'static str, name: &'static str, event: &'static str, body: &[u8]) {
+    let headers = [("content-type", kind), (name, event)];
+    let headers = headers.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    match server::registry_event(&headers.into_iter().collect(), body) {
+        Ok(event) => {
+            let images = event.map(|event| event.images).unwrap_or_default();
+            assert!(images.len() <= 100);
+            for image in images {
+                let tag = image.tag.map(|tag| format!(":{tag}")).unwrap_or_default();
+                let named = format!("registry.example.com/{}{tag}", image.repository);
+                assert_eq!(named.parse::<ImageRef>().expect("an image").to_string(), named);
+            }
+        }
+        Err(refused) => {
+            assert_eq!(refused.kind, Kind::Malformed);
+            assert_clean(&refused.problem.detail, "");
+        }
+    }
 }
 
 fn is_the_callers(body: &[u8], refused: &Refused) {

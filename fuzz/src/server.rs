@@ -14,6 +14,7 @@ use rollhook_core::{
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal},
     time::Timestamp,
 };
+use rollhook_git_hosts::RegistryEvent;
 use rollhook_management::keyless::Presented;
 
 use crate::{auth, body, error_reply::ErrorReply, headers};
@@ -65,6 +66,14 @@ pub fn credentials(headers: &HeaderMap, now: Timestamp) -> Presented {
 /// What the caller is answered.
 pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Box<Refused>> {
     rollhook_git_hosts::delivery(headers, body).map_err(|error| refused(error.into()))
+}
+
+/// What a registry tells in a call.
+///
+/// # Errors
+/// What the caller is answered.
+pub fn registry_event(headers: &HeaderMap, body: &[u8]) -> Result<Option<RegistryEvent>, Box<Refused>> {
+    rollhook_git_hosts::registry_event(headers, body).map_err(|error| refused(error.into()))
 }
 
 /// The idempotency key in a call's headers.

@@ -42,7 +42,7 @@ impl Token {
     /// The number of random bytes that [`Token::from_random`] takes; plenty, as some are rejected.
     pub const RANDOM_BYTES: usize = 64;
     /// The first characters of every token.
-    pub(crate) const PREFIX: &str = "rh_";
+    pub const PREFIX: &str = "rh_";
     /// The number of a token's characters, all of them ASCII.
     pub(crate) const LENGTH: usize = Self::PREFIX.len() + RANDOM + CHECKSUM;
 

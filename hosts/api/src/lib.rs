@@ -73,7 +73,7 @@ pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};
 pub use operation::{Local, Operation};
 pub use polling::Polling;
 pub use problem::{Kind, Problem};
-pub use push::PushAnswer;
+pub use push::{HintAnswer, PushAnswer};
 pub use receivers::{
     AddReceiver, AddedReceiver, Receiver, ReceiverList, RotateReceiver, RotatedReceiver, TestedReceiver,
 };

@@ -54,6 +54,9 @@ fn security_schemes() -> Value {
             "description": "An id_token of a pipeline that the app trusts."
         },
         "serviceToken": header("X-Service-Token", "The app's webhook token."),
+        "bearerServiceToken": {
+            "type": "http", "scheme": "bearer", "description": "The app's webhook token, as registries can send it."
+        },
         "signature": header(
             "X-Hub-Signature-256",
             "sha256=<hex>: HMAC-SHA256 of the raw body, with the app's webhook token as the key."
@@ -174,17 +177,23 @@ fn csv(mut operation: Value) -> Value {
 fn webhook(mut operation: Value) -> Value {
     operation["description"] = "CI posts an image or a commit. GitHub, GitLab, Gitea, Forgejo and Bitbucket send their \
         own events, recognised by X-GitHub-Event, X-Gitlab-Event, X-Gitea-Event, X-Forgejo-Event or X-Event-Key: a push to the \
-        branch of a git app builds and deploys the commit that it brought. Each credential that is present must be valid."
+        branch of a git app builds and deploys the commit that it brought. Registries send their events: an app that follows \
+        its repository reads it next. Each credential that is present must be valid."
         .into();
     let signatures = ["signature", "standardWebhooks", "giteaSignature", "bitbucketSignature"];
-    let schemes = ["serviceToken", "gitlabToken", "idToken"].into_iter().chain(signatures);
+    let schemes = ["serviceToken", "bearerServiceToken", "gitlabToken", "idToken"].into_iter().chain(signatures);
     operation["security"] = schemes.map(|scheme| json!({ scheme: [] })).collect();
     operation["responses"]["200"] = json!({
-        "description": "The deploy was waited for, and succeeded; or a git host's event deploys nothing.",
+        "description": "The deploy was waited for, and succeeded; or the event of a git host or a registry deploys nothing.",
         "content": { "application/json": { "schema": {
             "oneOf": [reference("schemas", "DeployAnswer"), reference("schemas", "PushAnswer")]
         } } }
     });
+    let accepted = &mut operation["responses"]["202"];
+    accepted["description"] =
+        "The deploy is accepted: it is stored, and will end; or a registry sent an event that nothing proves.".into();
+    accepted["content"]["application/json"]["schema"] =
+        json!({ "oneOf": [reference("schemas", "DeployAnswer"), reference("schemas", "HintAnswer")] });
     let operation = with(operation, reference("parameters", "webhookId"));
     with(operation, reference("parameters", "githubDelivery"))
 }

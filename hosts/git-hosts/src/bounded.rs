@@ -19,6 +19,13 @@ pub(crate) struct Bounded<T, const MOST: usize> {
     pub(crate) has_more: bool,
 }
 
+impl<T, const MOST: usize> Bounded<T, MOST> {
+    /// Returns an empty list.
+    pub(crate) const fn none() -> Self {
+        Self { elements: Vec::new(), has_more: false }
+    }
+}
+
 impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for Bounded<T, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(First(PhantomData))

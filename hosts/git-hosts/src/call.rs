@@ -13,6 +13,7 @@ use crate::{
     Error, credentials, delivery,
     field::{NotText, PostedNumber, PostedText},
     key, object,
+    registry::{RegistryEvent, registry_event},
 };
 
 /// A call of an app's webhook, as its headers and raw body say it.
@@ -33,6 +34,8 @@ pub enum Request {
     Deploy(PostedDeploy),
     /// A git host reports an event.
     Push(Delivery),
+    /// A registry reports an event.
+    RegistryEvent(RegistryEvent),
 }
 
 /// The texts of a deploy's body. Unknown fields are ignored.
@@ -88,11 +91,15 @@ impl<'a> Call<'a> {
     /// Returns the request of an authenticated caller, and its idempotency key.
     ///
     /// The key is that of the headers `Idempotency-Key`, `webhook-id` and `X-GitHub-Delivery`, as far as the caller has
-    /// proved it. A deploy that a signature over its body alone opens is known by that body.
+    /// proved it. A deploy that a signature over its body alone opens is known by that body. The event of a registry has
+    /// no key: it records nothing.
     ///
     /// # Errors
     /// [`Error`], if the body or the key cannot be read.
     pub fn request(&self) -> Result<(Request, Option<IdempotencyKey>), Error> {
+        if let Some(event) = registry_event(self.headers, self.body)? {
+            return Ok((Request::RegistryEvent(event), None));
+        }
         let (operation, request) = match delivery(self.headers, self.body)? {
             Some(delivery) => ("push", Request::Push(delivery)),
             None => ("webhook", Request::Deploy(posted_deploy(self.headers, self.body)?)),

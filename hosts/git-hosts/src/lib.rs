@@ -1,17 +1,19 @@
-//! Reads what CI and git hosts send to a webhook: headers and the raw body in, types of [`rollhook_core`] out.
+//! Reads what CI, git hosts and registries send to a webhook: headers and the raw body in, types of [`rollhook_core`] out.
 //!
 //! ```text
 //!   headers ─▶ tokens, signatures ──────────────▶ Credentials, for Deployer::authorize
 //!   headers ─▶ which host, which event ─╮
 //!   body ────▶ JSON, or a form with it ─┼─▶ Delivery { host, event: Ping · Push · Other }, for Deployer::push
+//!                                       ├─▶ RegistryEvent { registry, images }, a hint to read the registry
 //!                                       ╰─▶ PostedDeploy { image, commit, committed_at, sequence }, for Deployer::submit
 //!   headers ─▶ ids of the call ─────────────────▶ IdempotencyKey
 //! ```
 //!
 //! A handler of a platform's own makes a [`Call`], has its credentials checked, and then asks for its request.
 //!
-//! GitHub, GitLab, Gitea, Forgejo and Bitbucket (Cloud and Data Center) are understood. Authenticate the call before
-//! the body is read: this crate checks no credentials, and reports a malformed payload as its sender's mistake.
+//! GitHub, GitLab, Gitea, Forgejo and Bitbucket (Cloud and Data Center) are understood, and the events of registries.
+//! Authenticate the call before the body is read: this crate checks no credentials, and reports a malformed payload as
+//! its sender's mistake.
 //!
 //! ```
 //! use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
@@ -36,6 +38,7 @@ mod credentials;
 mod field;
 mod key;
 mod push;
+mod registry;
 #[cfg(test)]
 mod tests;
 
@@ -43,9 +46,10 @@ use std::borrow::Cow;
 
 use bounded::{Bounded, CHANGES_MAX};
 pub use call::{Call, PostedDeploy, Request, is_json, posted_deploy};
-pub use credentials::{credentials, once};
+pub use credentials::{bearer, credentials, once};
 pub use field::{NotText, PostedNumber, PostedText};
 pub use key::key;
+pub use registry::{RegistryEvent, registry_event};
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 use percent_encoding::percent_decode_str;

@@ -3,8 +3,12 @@
 use std::{net::IpAddr, time::SystemTime};
 
 use http::{HeaderMap, header::AUTHORIZATION};
-use rollhook_core::{request::Refusal, time::Timestamp, token::NotAToken};
-use rollhook_git_hosts::{self as git_hosts, once};
+use rollhook_core::{
+    request::Refusal,
+    time::Timestamp,
+    token::{NotAToken, Token},
+};
+use rollhook_git_hosts::{self as git_hosts, bearer, once};
 use rollhook_management::{
     Management,
     access::Principal,
@@ -23,10 +27,11 @@ pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Presented {
     Presented { secrets: git_hosts::credentials(headers, now), identity: identity(headers) }
 }
 
-/// Returns the id_token of a pipeline. Another scheme than `Bearer` is no credential here: a proxy in front may want it.
+/// Returns the id_token of a pipeline. The webhook's own token is one of the secrets. Another scheme than `Bearer` is no
+/// credential here: a proxy in front may want it.
 fn identity(headers: &HeaderMap) -> Option<Result<IdToken, NotAToken>> {
     match once(headers, AUTHORIZATION.as_str())? {
-        Ok(text) => bearer(text).map(str::parse),
+        Ok(text) => bearer(text).filter(|secret| !secret.starts_with(Token::PREFIX)).map(str::parse),
         Err(repeated) => Some(Err(repeated)),
     }
 }
@@ -94,11 +99,6 @@ pub(crate) async fn principal(
     principal.map_err(|refusal| ErrorReply::from(refusal).redacted())
 }
 
-fn bearer(text: &str) -> Option<&str> {
-    let (scheme, token) = text.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
@@ -163,9 +163,17 @@ mod tests {
     }
 
     #[test]
-    fn a_bearer_token_that_is_no_id_token_is_invalid_and_another_scheme_is_no_credential() {
+    fn a_bearer_is_the_webhooks_token_or_an_id_token_and_another_scheme_is_no_credential() {
         assert_eq!(shown(&[("authorization", b"Basic YTpi")]), "[]");
-        assert_eq!(shown(&[("authorization", b"Bearer rh_x")]), "[\"invalid\"]");
+        for bearer in [&b"Bearer rh_x"[..], b"bearer  rh_x"] {
+            assert_eq!(shown(&[("authorization", bearer)]), "[\"token\"]");
+            assert_eq!(shown(&[("x-service-token", b"a"), ("authorization", bearer)]), "[\"token\", \"token\"]");
+            let twice = shown(&[("authorization", bearer), ("authorization", b"Basic YTpi")]);
+            assert!(twice.contains("invalid") && !twice.contains("token"), "{twice}");
+        }
+        let not_ascii = shown(&[("authorization", b"Bearer rh_\xc3\xbc")]);
+        assert!(not_ascii.contains("invalid") && !not_ascii.contains("token"), "{not_ascii}");
+        assert_eq!(shown(&[("authorization", b"Bearer x")]), "[\"invalid\"]");
         assert_eq!(shown(&[("authorization", b"Basic YTpi"), ("authorization", b"Basic YTpi")]), "[\"invalid\"]");
         // {"alg":"RS256","kid":"1"} and {}
         let token = b"bearer eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.e30.AAAA";

@@ -15,7 +15,8 @@
 //! often, unless the core recognises the credentials; `body` reads at most 1 MiB within 10 s (25 MiB for a git host's
 //! push); `auth` takes the credentials out of the headers, and the core
 //! checks them over the raw body; only then the body is parsed, by `webhook` for CI and by `rollhook_git_hosts` for git
-//! hosts. The core accepts, which stores the entry, and `answer` renders it, or waits for the entry's end if the caller
+//! hosts and registries. (The body of a call without a credential is looked at for the event of a registry that can send
+//! none; such an event reads and writes nothing.) The core accepts, which stores the entry, and `answer` renders it, or waits for the entry's end if the caller
 //! prefers that. Every failure on the way is one `error_reply::ErrorReply`, rendered as a problem in one place,
 //! `telemetry`.
 //!

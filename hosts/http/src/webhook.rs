@@ -1,17 +1,17 @@
-//! The webhook: deploys by CI, with a token or a signature, and pushes that git hosts report.
+//! The webhook: deploys by CI, with a token or a signature, pushes that git hosts report, and events of registries.
 
 use std::{future::ready, net::IpAddr};
 
 use http::{HeaderMap, StatusCode};
-use rollhook_api::{DeployAnswer, Kind, PushAnswer};
+use rollhook_api::{DeployAnswer, HintAnswer, Kind, PushAnswer};
 use rollhook_core::{
     app::AppId,
     delivery::Delivery,
     deploy::Revision,
     request::{IdempotencyKey, Refusal},
-    service::{Accepted, Authorized, Pushed},
+    service::{Accepted, Authorized, Hinted, Pushed},
 };
-use rollhook_git_hosts::{self as git_hosts, Request};
+use rollhook_git_hosts::{self as git_hosts, PostedDeploy, RegistryEvent, Request};
 use rollhook_management::{
     CallAnswer, Caller, Management,
     keyless::{BoundCall, WebhookProof},
@@ -24,10 +24,17 @@ use crate::{
     error_reply::ErrorReply,
     headers,
     reply::{self, Reply},
+    target::Target,
 };
+
+/// The largest body that is read of a caller who has proved nothing, in bytes: events have the texts of a repository's page.
+const UNPROVEN_MAX: usize = 128 * 1024;
 
 /// Answers a webhook call.
 pub(crate) async fn post(call: &Call) -> Result<Reply, ErrorReply> {
+    if let Some(reply) = unproven(call) {
+        return Ok(reply);
+    }
     let mut outcome = Outcome::default();
     let answered = accept(call, &mut outcome).await.map_err(ErrorReply::redacted);
     note(call, &outcome, &answered);
@@ -94,6 +101,12 @@ enum Submitted {
     Ignored(Reply),
 }
 
+/// What an authenticated caller deploys.
+enum Asked {
+    Deploy(PostedDeploy),
+    Push(Delivery),
+}
+
 /// Authenticates a call, and submits the deploy that it asks for.
 async fn submit(call: &Call, outcome: &mut Outcome) -> Result<Submitted, ErrorReply> {
     let body = call.body.bytes();
@@ -104,13 +117,20 @@ async fn submit(call: &Call, outcome: &mut Outcome) -> Result<Submitted, ErrorRe
     let webhook = git_hosts::Call::new(&call.headers, &body, auth::wall_clock());
     let has_identity = auth::presented_by_app(&call.headers).identity.is_some();
     let (request, key) = if has_identity { webhook.with_another_credential() } else { webhook }.request()?;
+    let asked = match request {
+        Request::Deploy(post) => Asked::Deploy(post),
+        Request::Push(delivery) => Asked::Push(delivery),
+        Request::RegistryEvent(event) => {
+            return Ok(Submitted::Ignored(nothing(&access, &hint(call, &proof, &event).await?)));
+        }
+    };
     if let Err(refusal) = call.state.limits.deploy(access.uid()) {
         return repeated(call, &proof, key, refusal).await;
     }
     // A call that has no effect uses no id_token up.
-    match &request {
-        Request::Deploy(post) => drop(post.parse(None)?),
-        Request::Push(delivery) => {
+    match &asked {
+        Asked::Deploy(post) => drop(post.parse(None)?),
+        Asked::Push(delivery) => {
             if let Some(why) = ignored(call, &proof, delivery, key.as_ref()).await? {
                 return Ok(Submitted::Ignored(nothing(&access, &why)));
             }
@@ -122,9 +142,9 @@ async fn submit(call: &Call, outcome: &mut Outcome) -> Result<Submitted, ErrorRe
         call.state.limits.deployed(access.uid());
     }
     let access = access.traced(headers::trace_parent(&call.headers));
-    let accepted = match request {
-        Request::Deploy(post) => Box::new(call.state.deployer.submit(&access, post.parse(key)?).await?),
-        Request::Push(delivery) => match call.state.deployer.push(&access, &delivery, key).await? {
+    let accepted = match asked {
+        Asked::Deploy(post) => Box::new(call.state.deployer.submit(&access, post.parse(key)?).await?),
+        Asked::Push(delivery) => match call.state.deployer.push(&access, &delivery, key).await? {
             Pushed::Accepted(accepted) => accepted,
             Pushed::Ignored(why) => return Ok(Submitted::Ignored(nothing(&access, &why))),
         },
@@ -137,6 +157,39 @@ async fn submit(call: &Call, outcome: &mut Outcome) -> Result<Submitted, ErrorRe
 
 fn nothing(access: &Authorized, why: &str) -> Reply {
     reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), why))
+}
+
+/// Has the app's repository read soon if the event of a registry is a reason to; returns what comes of the event.
+async fn hint(call: &Call, proof: &WebhookProof, event: &RegistryEvent) -> Result<String, ErrorReply> {
+    let RegistryEvent { registry, images } = event;
+    if images.is_empty() {
+        return Ok(format!("the event of {registry} reports no image that was pushed"));
+    }
+    Ok(match call.state.management.hint(proof, images).await? {
+        Hinted::Noted => format!("noted the event of {registry}: the repository is read next"),
+        Hinted::NotFollowing => "the app follows no tags of its repository (app set --follow)".to_owned(),
+        Hinted::Other => {
+            format!("the event of {registry} is of another repository, or of tags that the app does not follow")
+        }
+    })
+}
+
+/// Returns the answer to the event of a registry that cannot prove itself, if the call is one and presents nothing. It is
+/// the same whichever app the path names, and costs no read of the store: it has this process read a repository that
+/// it polls anyway a little earlier. Such a call counts as one that failed to authenticate.
+fn unproven(call: &Call) -> Option<Reply> {
+    let body = call.body.bytes();
+    if body.len() > UNPROVEN_MAX || auth::presented_by_app(&call.headers).kinds().next().is_some() {
+        return None;
+    }
+    let event = git_hosts::registry_event(&call.headers, &body).ok()?.filter(RegistryEvent::is_unsigned)?;
+    let app = call.app().ok();
+    if let Some(app) = app.as_ref().filter(|_| !event.images.is_empty()) {
+        call.state.deployer.hint_unproven(app);
+    }
+    call.state.limits.failed(call.client, &app.map_or(Target::Nothing, Target::App));
+    call.in_call.refused();
+    Some(reply::json(StatusCode::ACCEPTED, &HintAnswer::unproven()))
 }
 
 /// Returns why a push that an id_token proves is ignored by the app's settings alone, unless the call repeats an earlier one.

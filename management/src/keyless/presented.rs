@@ -4,8 +4,9 @@ use futures_util::future::join;
 use rollhook_core::{
     action::Action,
     app::{AppId, AppUid},
+    follow::PushedImage,
     request::IdempotencyKey,
-    service::Authorized,
+    service::{Authorized, Hinted},
     token::{Credentials, Fault, NotAToken},
 };
 
@@ -157,6 +158,15 @@ impl Management {
             None => key,
         };
         Ok(key.map(|key| (proof.access.clone(), key)))
+    }
+
+    /// Has the app's repository read soon, as [`Deployer::hint`](rollhook_core::service::Deployer::hint) does. A hint deploys
+    /// nothing, and uses no id_token up.
+    ///
+    /// # Errors
+    /// As [`Deployer::hint`](rollhook_core::service::Deployer::hint).
+    pub async fn hint(&self, proof: &WebhookProof, pushed: &[PushedImage]) -> Outcome<Hinted> {
+        Ok(self.deployer.hint(&proof.access, pushed).await?)
     }
 
     /// Returns whether these credentials fit the app's token, and the pipelines that it trusts, as this process last read

@@ -17,7 +17,7 @@ pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Credential {
-    /// The token itself, as `X-Service-Token` carries it.
+    /// The token itself, as `X-Service-Token` and `Authorization: Bearer` carry it.
     Token(Zeroizing<Vec<u8>>),
     /// HMAC-SHA256 over the raw body, with the token's bytes as the key (`X-Hub-Signature-256` and its like).
     Signature(Signature),

@@ -37,9 +37,8 @@ impl Fault {
         match self {
             Self::NoCredentials => "The call brought no token, no signature and no id_token.",
             Self::Unreadable => {
-                "A header with credentials is sent twice or malformed, such as the webhook's token in Authorization, which \
-                 takes id_tokens alone (X-Service-Token takes the token); or the time of a signed message is more than 5 \
-                 minutes off."
+                "A header with credentials is sent twice or malformed, such as Authorization: Bearer with neither the \
+                 webhook's token nor an id_token; or the time of a signed message is more than 5 minutes off."
             }
             Self::WrongToken => "The token is not this app's: the sender has another app's, or one that was replaced.",
             Self::ReplacedToken => "The token was replaced, and its time is over: give the sender the present one.",

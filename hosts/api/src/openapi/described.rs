@@ -4,7 +4,7 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Deploy, DeployAnswer, DeployPost, LoggedIn, Login, Operation, Problem, PushAnswer,
+    Deploy, DeployAnswer, DeployPost, HintAnswer, LoggedIn, Login, Operation, Problem, PushAnswer,
     endpoint::{Endpoint, open},
     operations::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DecideDeploy, DeleteApp, DeployApp,
@@ -149,6 +149,10 @@ pub(super) fn endpoints() -> Vec<Described> {
 
 /// Returns every type by its name.
 pub(super) fn schemas() -> Value {
-    let beside = [Described::with::<(), PushAnswer>(open::WEBHOOK), Described::with::<(), Problem>(open::WEBHOOK)];
+    let beside = [
+        Described::with::<(), PushAnswer>(open::WEBHOOK),
+        Described::with::<(), HintAnswer>(open::WEBHOOK),
+        Described::with::<(), Problem>(open::WEBHOOK),
+    ];
     endpoints().into_iter().chain(beside).flat_map(|described| described.schemas).collect::<Map<_, _>>().into()
 }

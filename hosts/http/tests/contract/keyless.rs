@@ -151,7 +151,7 @@ fn every_token_that_does_not_fit_is_refused_as_an_unknown_app_is() {
         format!("{signature}.{signature}.{signature}"),
         "x".repeat(100),
         String::new(),
-        world.app.token.clone(),
+        format!("{}x", world.app.token),
         world.server.admin.clone(),
     ];
     for others in [

@@ -21,6 +21,7 @@ mod logs;
 mod manage;
 mod notifications;
 mod protocol;
+mod registry_events;
 mod releases;
 mod replay;
 mod runs;

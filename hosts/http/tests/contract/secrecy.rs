@@ -100,7 +100,7 @@ impl Session {
         let post = |tag: &str| self.server.call("POST", &app.hook).json(&image(tag));
         let with = |tag: &str, token: &str| post(tag).header("x-service-token", token);
         let wait = |call: Call| call.header("prefer", "wait=50");
-        let bearer = format!("Bearer {}", app.token);
+        let bearer = format!("Bearer {}", app.old);
         let calls = [
             (wait(with("v2", &app.token)), 200),
             (wait(with("v3", &app.token).header("idempotency-key", "k")), 200),

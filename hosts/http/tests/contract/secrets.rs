@@ -27,6 +27,8 @@ fn no_token_is_logged_at_trace_level() {
     let bearer = format!("Bearer {}", server.admin);
     server.post(&app, &image("v2")).header("prefer", "wait=20").expect(200);
     server.call("POST", &app.hook).json(&image("v3")).sign(&app.token).expect(202);
+    let as_bearer = server.call("POST", &app.hook).header("authorization", &format!("Bearer {}", app.token));
+    as_bearer.json(&image("v4")).expect(202);
     server.post(&app, &serde_json::json!({ "image": &app.token, "commit": &app.token })).expect(422);
     server.post(&app, &image("v4")).header("x-request-id", &app.token).expect(202);
     server.post(&app, &image("v4")).header("idempotency-key", &app.token).expect(202);

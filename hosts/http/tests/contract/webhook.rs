@@ -38,6 +38,7 @@ fn one_uniform_401() {
     let body = image("v2");
     let good = || server.call("POST", &app.hook).json(&body);
     let zeros = format!("sha256={}", "0".repeat(64));
+    let bearer = format!("Bearer {}", app.token);
     let calls = [
         (
             "no such app",
@@ -74,7 +75,16 @@ fn one_uniform_401() {
         ("repeated signature", good().sign(&app.token).sign(&app.token)),
         ("not ASCII", good().raw_header("x-service-token", b"rh_\xc3\xbc")),
         ("the admin token", good().header("x-service-token", &server.admin)),
-        ("as a bearer", good().header("authorization", &format!("Bearer {}", app.token))),
+        ("another's as a bearer", good().header("authorization", &format!("Bearer {}", other.token))),
+        (
+            "good token, bad bearer",
+            good().header("x-service-token", &app.token).header("authorization", "Bearer rh_wrong"),
+        ),
+        ("a repeated bearer", good().header("authorization", &bearer).header("authorization", &bearer)),
+        (
+            "an entry as a bearer",
+            server.call("GET", &format!("{}/deploys/1", app.path)).header("authorization", &bearer),
+        ),
         ("in the query", server.call("POST", &format!("{}?token={}", app.hook, app.token)).json(&body)),
         ("bad content too", good().header("x-service-token", "x").header("content-type", "text/plain").body(b"{")),
         ("no such path", server.call("GET", "/api/v1/nothing")),
@@ -124,6 +134,7 @@ fn a_signature_alone_is_enough_and_sha1_counts_for_nothing() {
     call().sign(&app.token).expect(202);
     call().sign(&app.token).header("x-hub-signature", "sha1=0000").expect(202);
     call().sign(&app.token).header("x-service-token", &app.token).expect(202);
+    call().header("authorization", &format!("Bearer {}", app.token)).expect(202);
     call().header("x-hub-signature", "sha1=0000").expect(401);
     let signed = call().sign(&app.token);
     signed.clone().body(image("v3").to_string().as_bytes()).expect(401);
