@@ -299,6 +299,24 @@ fn version_that_was_restored_from_is_not_tried_again_until_something_newer() {
 }
 
 #[test]
+fn return_to_a_version_of_another_repository_is_no_change_of_what_is_followed() {
+    let following = Following::new();
+    following.registry.push(
+        &image("registry.example.com/next:1.0.0"),
+        &"1.0.0".parse().unwrap(),
+        Resolved::new(digest(7), "application/vnd.oci.image.manifest.v1+json"),
+    );
+    following.run("semver:^1", async |access| {
+        following.deployed(access, "registry.example.com/next:1.0.0").await;
+        following.sleep(POLL).await;
+        following.world.rolled_back(access).await;
+        following.sleep(POLL).await;
+        let explained = following.deployer.explain_following(access).await.unwrap();
+        assert_eq!(explained.repository.to_string(), "registry.example.com/next");
+    });
+}
+
+#[test]
 fn image_that_ci_deploys_is_deployed_once() {
     let following = Following::new();
     following.run("semver:^1", async |access| {

@@ -3,16 +3,23 @@
 use std::time::Duration;
 
 use super::{AppState, Change};
-use crate::{follow::Followed, image::ImageRef, time::Timestamp};
+use crate::{deploy::Trigger, follow::Followed, image::ImageRef, time::Timestamp};
 
 /// The least time between two polls that hints cause.
 pub const HINT_INTERVAL: Duration = Duration::from_secs(10);
 
 impl AppState {
-    /// Returns the repository of the app's images: of the current version, or else of the newest deploy that has one.
+    /// Returns the repository of the app's images: of the current version, or else of the newest deploy that has one. A return to
+    /// a version of another repository does not change what is followed.
     pub fn repository(&self) -> Option<ImageRef> {
-        let current = self.current.as_ref().and_then(|deploy| deploy.image.clone());
-        current.or_else(|| self.newest().and_then(|deploy| deploy.image.clone())).map(ImageRef::bare)
+        let current = self.current.as_ref();
+        let is_return = current.is_some_and(|current| current.trigger == Trigger::Rollback);
+        let known = self.followed.as_ref().filter(|known| Some(&known.rule) == self.app.policy.follow.as_ref());
+        if let Some(known) = known.filter(|_| is_return) {
+            return Some(known.repository.clone());
+        }
+        let image = current.and_then(|deploy| deploy.image.clone());
+        image.or_else(|| self.newest().and_then(|deploy| deploy.image.clone())).map(ImageRef::bare)
     }
 
     /// Returns what following has decided on last, if it is of the app's present rule and repository.

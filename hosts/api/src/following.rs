@@ -53,9 +53,9 @@ impl Following {
             rule: found.rule.to_string(),
             repository: found.repository.to_string(),
             every: duration::format(found.every),
-            decided: found.decided.map(|image| image.to_string()),
             deploys: found.standing == Standing::Newer,
-            outcome: outcome(&found.standing, newest),
+            outcome: outcome(&found.standing, newest, found.decided.as_ref().and_then(|image| image.tag())),
+            decided: found.decided.map(|image| image.to_string()),
             tags: found.tags.iter().map(|listed| FollowedTag::of(listed, newest)).collect(),
             left_off: found.left_off,
             newest: found.newest.map(|image| image.to_string()),
@@ -76,15 +76,18 @@ impl FollowedTag {
     }
 }
 
-fn outcome(standing: &Standing, newest: &str) -> String {
+fn outcome(standing: &Standing, newest: &str, decided: Option<&str>) -> String {
     match standing {
         Standing::Begins => {
             "Nothing is deployed: following has just begun, and the next reading only notes what is there.".to_owned()
         }
         Standing::Nothing => "Nothing is deployed: the rule follows no tag that is there.".to_owned(),
-        Standing::Followed => {
-            format!("Nothing is deployed: {newest} was decided on before. Only something newer is deployed.")
-        }
+        Standing::Followed => match decided.filter(|decided| *decided != newest) {
+            Some(decided) => format!(
+                "Nothing is deployed: {newest} is the same image as {decided}, which was decided on before, or is no newer."
+            ),
+            None => format!("Nothing is deployed: {newest} was decided on before. Only something newer is deployed."),
+        },
         Standing::NoNewer(image) => {
             format!("Nothing is deployed: {newest} is no newer than {image}, which was deployed already.")
         }

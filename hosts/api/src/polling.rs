@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::openapi::schemas;
 
-/// The last reading of an app's branch by the server that answers.
+/// The last reading of an app's source by the server that answers: of its branch, or of the repository that it follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Polling {
     /// The time of the reading.
@@ -21,14 +21,14 @@ pub struct Polling {
     #[serde(with = "crate::time")]
     #[schemars(schema_with = "schemas::time")]
     pub since: Timestamp,
-    /// The commit that the branch is at.
+    /// The commit that the branch is at, or the newest image of the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
-    /// The rollback that holds that commit back.
+    /// The rollback that holds it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>")]
     pub held_by: Option<Revision>,
-    /// The reason why the branch could not be read.
+    /// The reason why the source could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

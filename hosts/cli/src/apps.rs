@@ -259,7 +259,7 @@ fn held(hold: &Hold) -> String {
     format!("{what}, since rollback {}", hold.by)
 }
 
-/// Returns the last poll of the app's branch.
+/// Returns the last poll of the app's source.
 fn polled(polling: &Polling, now: Timestamp) -> String {
     let ago = |time| when::ago(time, now);
     match (&polling.error, &polling.head) {
@@ -268,7 +268,9 @@ fn polled(polling: &Polling, now: Timestamp) -> String {
         }
         (None, Some(head)) => {
             let held = polling.held_by.map(|by| format!(", held since rollback {by}")).unwrap_or_default();
-            format!("last read {}: {}{held}", ago(polling.at), short_commit(head))
+            // The head is a commit, or an image with its digest.
+            let head = if head.contains('@') { short_image(head) } else { short_commit(head) };
+            format!("last read {}: {head}{held}", ago(polling.at))
         }
         (None, None) => format!("last read {}", ago(polling.at)),
     }

@@ -296,7 +296,9 @@ fn notices(app: &App, platform: &str) -> Vec<Notice> {
         notices.push(Notice { tone: "held", mark: Mark::held("Held after a rollback"), text: held(app) });
     }
     if let Some(polling) = app.polling.as_ref().and_then(|polling| polling.error.as_deref()) {
-        notices.push(Notice { tone: "warn", mark: Mark::warning("The branch cannot be read"), text: escaped(polling) });
+        let what =
+            if app.source == Source::Image { "The repository cannot be read" } else { "The branch cannot be read" };
+        notices.push(Notice { tone: "warn", mark: Mark::warning(what), text: escaped(polling) });
     }
     notices
 }
