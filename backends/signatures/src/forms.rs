@@ -231,3 +231,80 @@ fn timestamp(text: &str) -> Result<Rfc3161Timestamp, Unreadable> {
     let token = TimestampToken::from_base64(&token).map_err(|_| "has a timestamp that cannot be read")?;
     Ok(Rfc3161Timestamp::new(token))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::recorded::Recorded;
+
+    fn payload(kind: &str) -> Vec<u8> {
+        let critical = json!({"type": kind, "image": {"docker-manifest-digest": "sha256:x"}, "identity": {}});
+        json!({"critical": critical, "optional": null}).to_string().into_bytes()
+    }
+
+    fn annotations(extra: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let all = [(SIGNATURE, "AQID")].iter().chain(extra);
+        all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn simple_signing_is_what_its_payload_says() {
+        let read = simple(&payload(SIMPLE_KIND), &annotations(&[])).unwrap();
+        assert_eq!(read.claim, Claim::Image("sha256:x".to_owned()));
+        assert!(simple(&payload("atomic container signature"), &annotations(&[])).is_err());
+        assert!(simple(&payload(SIMPLE_KIND), &BTreeMap::new()).is_err());
+        for (name, value) in [
+            (SIGNATURE, "?"),
+            (CERTIFICATE, "?"),
+            (CERTIFICATE, "-----BEGIN CERTIFICATE-----\n-----END"),
+            (LOG_ENTRY, "{}"),
+            (
+                LOG_ENTRY,
+                r#"{"SignedEntryTimestamp": "AQID", "Payload": {"body": "e30=", "integratedTime": 1, "logIndex": 1, "logID": "ab"}}"#,
+            ),
+            (TIMESTAMP, r#"{"SignedRFC3161Timestamp": "?"}"#),
+        ] {
+            assert!(simple(&payload(SIMPLE_KIND), &annotations(&[(name, value)])).is_err(), "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn entry_of_a_log_is_read_as_annotations_have_it() {
+        let body = BASE64_STANDARD.encode(r#"{"apiVersion": "0.0.1", "kind": "hashedrekord", "spec": {}}"#);
+        let entry = |body: &str, time: i64, index: i64| {
+            let payload = json!({"body": body, "integratedTime": time, "logIndex": index, "logID": "07".repeat(32)});
+            log_entry(&json!({"SignedEntryTimestamp": "AQID", "Payload": payload}).to_string())
+        };
+        let read = entry(&body, 1_700_000_000, 7).unwrap();
+        assert_eq!((read.kind_version, read.log_index.get()), (KindVersion::HashedRekordV001, 7));
+        assert_eq!(read.integrated_time.unwrap().as_second(), 1_700_000_000);
+        let unknown = BASE64_STANDARD.encode(r#"{"apiVersion": "0.0.1", "kind": "intoto"}"#);
+        for (body, time, index) in [(&*unknown, 1, 1), ("?", 1, 1), (&body, i64::MAX, 1), (&body, 1, -1)] {
+            assert!(entry(body, time, index).is_err(), "{body} {time} {index}");
+        }
+    }
+
+    /// Whatever is cut off or changed by a byte is an error, or a signature that is judged; never a panic.
+    #[test]
+    fn damaged_signatures_are_read_without_a_panic() {
+        for recorded in [Recorded::key_3(), Recorded::times_3(), Recorded::log_3(), Recorded::attest_times_3()] {
+            let body = recorded.body.as_bytes();
+            for end in (0..body.len()).step_by(13) {
+                assert!(bundle(&body[..end]).is_err(), "{end}");
+            }
+            for at in (0..body.len()).step_by(7) {
+                let mut changed = body.to_vec();
+                changed[at] ^= 4;
+                let _is_read = bundle(&changed);
+            }
+        }
+        for text in ["", "null", "[]", "{}", r#"{"mediaType": "x"}"#, &format!("[{}0]", "0,".repeat(VALUES_MAX))] {
+            assert!(
+                bundle(text.as_bytes()).is_err() && envelope(text.as_bytes(), &BTreeMap::new()).is_err(),
+                "{text:.20}"
+            );
+        }
+    }
+}

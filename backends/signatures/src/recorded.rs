@@ -24,7 +24,7 @@ pub(crate) const ROOT_LOG: &str = include_str!("recorded/root-log.json");
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Recorded {
     pub(crate) image: Digest,
-    media_type: String,
+    pub(crate) media_type: String,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) body: String,
 }
@@ -45,6 +45,9 @@ recorded! {
     times_3 = "times-3",
     log_3 = "log-3",
     attest_times_3 = "attest-times-3",
+    key_2 = "key-2",
+    attest_key_2 = "attest-key-2",
+    log_2 = "log-2",
 }
 
 impl Recorded {

@@ -117,7 +117,8 @@ func certify(answer http.ResponseWriter, request *http.Request) {
 func certifyFirst(answer http.ResponseWriter, request *http.Request) {
 	var asked struct{ PublicKey struct{ Content []byte } }
 	check(json.NewDecoder(request.Body).Decode(&asked))
-	own := certificate(request, must(x509.ParsePKIXPublicKey(asked.PublicKey.Content)))
+	block, _ := pem.Decode(asked.PublicKey.Content)
+	own := certificate(request, must(x509.ParsePKIXPublicKey(block.Bytes)))
 	answer.Header().Set("Content-Type", "application/pem-certificate-chain")
 	answer.WriteHeader(http.StatusCreated)
 	fmt.Fprint(answer, text(own), text(ca.Raw))
