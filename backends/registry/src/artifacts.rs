@@ -173,10 +173,8 @@ impl HttpRegistry {
             StatusCode::NOT_FOUND if failure::code(&answer.body).is_some() => return Ok(None),
             // The answer of a proxy whose registry is away means nothing.
             StatusCode::NOT_FOUND => {
-                return match self.missing(question).await {
-                    Error::NotFound(Entity::Image) => Ok(None),
-                    error => Err(error),
-                };
+                let missing = self.missing(question).await;
+                return if matches!(missing, Error::NotFound(Entity::Image)) { Ok(None) } else { Err(missing) };
             }
             _ => return Err(answer.refusal(registry)),
         }

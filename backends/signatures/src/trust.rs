@@ -13,7 +13,7 @@ use sigstore_verify::{
 };
 
 use crate::{
-    forms::{Candidate, sha256},
+    forms::{Candidate, Claim, sha256},
     provider,
 };
 
@@ -76,9 +76,9 @@ impl Trust {
         if self.has_logs && candidate.has_promise_alone && !has_promise(candidate) {
             return Err("has no entry in a log".to_owned());
         }
-        let artifact = match &candidate.bundle.content {
-            SignatureContent::MessageSignature(_) => Artifact::from_blob(&candidate.signed),
-            _ => Artifact::from_digest(sha256(digest).ok_or("names no digest")?),
+        let artifact = match &candidate.claim {
+            Claim::Image(_) => Artifact::from_blob(&candidate.signed),
+            Claim::Statement(_) => Artifact::from_digest(sha256(digest).ok_or("names no digest")?),
         };
         let result = self.verifier.verify(artifact, &candidate.bundle, &policy);
         let result = result.map_err(|error| format!("does not hold: {error}"))?;
