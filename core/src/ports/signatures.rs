@@ -32,11 +32,14 @@ pub enum Verified {
 /// - `image_without_signatures_is_not_signed`: with nothing found.
 /// - `unreadable_signature_counts_for_nothing`: it is found, and a good one beside it counts.
 /// - `attestation_is_that_of_its_builder`: of another builder or another kind it is `NotSigned`.
-/// - `attestation_is_no_signature`, and a signature is no attestation.
-/// - `away_is_unavailable`: `Unavailable` if the registry is away, slow or busy, with its time: no verdict.
+/// - `attestation_is_no_signature`: and a signature is no attestation.
+/// - `image_has_a_digest`: a reference without one is `Invalid`.
+/// - `away_is_unavailable`: `Unavailable` if the registry is away, does not answer in a bounded time, or fails: no verdict.
+/// - `busy_is_unavailable_with_its_time`: `Unavailable` if there were too many calls, with the time that the registry asks for, if
+///   it does ([`Error::retry_after`](crate::Error::retry_after)).
 /// - `closed_repository_is_denied`: `Denied` if the login is missing or wrong.
-/// - `answers_are_bounded`: very many or very long signatures end the call, and take little memory. Who may write to the
-///   repository can so hide a signature, and never make one.
+/// - `answers_are_bounded`: an answer without an end, or of other bytes than its digest says, ends the call, and makes no signature.
+///   So do very many signatures: those who may write to the repository can hide one, and never make one.
 #[async_trait]
 pub trait ImageVerifier: Send + Sync {
     /// Returns `Ok` if this verifier can decide a requirement. Has no effect, and calls nobody.

@@ -5,12 +5,10 @@ use rollhook_core::{
     image::ImageRef,
 };
 use rollhook_registry::{HttpRegistry, Part};
+use rollhook_testing::fixtures::scripted::{Answer, Request, Server, digest};
 use serde_json::json;
 
-use crate::{
-    images::{OCI_INDEX, OCI_MANIFEST, Reader},
-    server::{Answer, Request, Server, digest},
-};
+use crate::images::{OCI_INDEX, OCI_MANIFEST, Reader};
 
 const UNKNOWN: &str = r#"{"errors": [{"code": "MANIFEST_UNKNOWN"}]}"#;
 

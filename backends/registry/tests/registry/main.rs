@@ -9,4 +9,3 @@ mod images;
 mod leading;
 mod logins;
 mod promises;
-mod server;

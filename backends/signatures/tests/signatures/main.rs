@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod promises;
 mod world;
 
 use rollhook_core::{
@@ -9,8 +10,15 @@ use rollhook_core::{
     ports::{ImageVerifier, Verified},
     requirement::Requirement,
 };
-use rollhook_testing::{fixtures::RegistryProgram, test_name};
-use world::{BUILDER, IDENTITY, World, environment, verifier};
+use rollhook_testing::{
+    fixtures::{
+        RegistryProgram,
+        scripted::{Answer, Server, digest},
+    },
+    test_name,
+};
+use serde_json::json;
+use world::{BUILDER, BUNDLE, IDENTITY, World, environment, verifier};
 
 #[tokio::test]
 async fn keys_sign_in_the_forms_of_both_versions() {
@@ -119,6 +127,33 @@ async fn registry_that_is_away_makes_no_verdict() {
     let tagged = format!("{address}/shop/api:v1").parse().unwrap();
     let answer = verifier(None).verify(&environment(), &tagged, &requirement(IDENTITY, None)).await;
     assert!(matches!(answer, Err(Error::Invalid { .. })), "{answer:?}");
+}
+
+/// Those who may push can pile up what looks like signatures: so much is read of it, and no more.
+#[tokio::test]
+async fn very_many_signatures_are_not_all_read() {
+    const LISTED: usize = 1_000;
+    let layer = json!({"mediaType": BUNDLE, "digest": digest(b"{}"), "size": 2});
+    let manifest = json!({"schemaVersion": 2, "layers": [layer]}).to_string();
+    let own = digest(manifest.as_bytes());
+    let server = Server::answering(move |asked| {
+        let part = json!({"mediaType": "m", "artifactType": BUNDLE, "digest": own, "size": 1});
+        let index = json!({"schemaVersion": 2, "manifests": vec![part; LISTED]});
+        match asked.path.as_str() {
+            path if path.contains("/referrers/") => {
+                let media_type = "application/vnd.oci.image.index.v1+json";
+                Answer::status(200).header("content-type", media_type).body(index.to_string())
+            }
+            path if path.contains("/blobs/") => Answer::status(200).body("{}"),
+            path if path.ends_with(&own) => Answer::status(200).body(manifest.clone()),
+            _ => Answer::status(404).body(r#"{"errors": [{"code": "MANIFEST_UNKNOWN"}]}"#),
+        }
+    });
+    let image = format!("{}/shop/api@sha256:{:064x}", server.address, 7).parse().unwrap();
+    let answer = verifier(None).verify(&environment(), &image, &requirement(IDENTITY, None)).await.unwrap();
+    let Verified::NotSigned { found } = answer else { panic!("{answer:?}") };
+    assert!(found.iter().any(|line| line.contains("more than 64 signatures")), "{found:?}");
+    assert!(server.lines().len() < 150, "{}", server.lines().len());
 }
 
 fn requirement(signer: &str, attestation: Option<&str>) -> Requirement {

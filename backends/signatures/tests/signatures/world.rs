@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     path::Path,
     process::{Command, Stdio},
     sync::Arc,
@@ -33,6 +33,8 @@ pub(crate) const IDENTITY: &str =
 /// The builder that attestations name.
 pub(crate) const BUILDER: &str = "https://ci.test/shop/builder@v1";
 const OCI: &str = "application/vnd.oci.image";
+/// The media type of a bundle.
+pub(crate) const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
 pub(crate) struct World {
     registry: ImageRegistry,
@@ -95,7 +97,8 @@ impl World {
         self.pushed(repository, "two")
     }
 
-    fn pushed(&self, repository: &str, content: &str) -> ImageRef {
+    /// Pushes an image that differs from others by this text, which is its tag as well.
+    pub(crate) fn pushed(&self, repository: &str, content: &str) -> ImageRef {
         let configuration = json!({
             "os": "linux", "architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": []},
             "config": {"Env": [format!("IT={content}")]},
@@ -109,6 +112,33 @@ impl World {
         let media_type = format!("{OCI}.manifest.v1+json");
         let digest = self.registry.push_manifest(repository, content, &media_type, manifest.to_string().as_bytes());
         format!("{}/{repository}@{digest}", self.registry.address).parse().unwrap()
+    }
+
+    /// The address of the registry.
+    pub(crate) fn registry(&self) -> SocketAddr {
+        self.registry.address
+    }
+
+    /// Has something lie beside an image, as bundles do or at its tag, that looks like a signature and is none.
+    pub(crate) fn push_unreadable(&self, image: &ImageRef, is_bundle: bool) {
+        let (_, repository) = image.repository().split_once('/').unwrap();
+        let blob = self.registry.push_blob(repository, b"{}");
+        let kind = if is_bundle { BUNDLE } else { "application/vnd.dev.cosign.simplesigning.v1+json" };
+        let empty = json!({"mediaType": format!("{OCI}.config.v1+json"), "digest": blob, "size": 2});
+        let annotations = json!({"dev.cosignproject.cosign/signature": "AQID"});
+        let layer = json!({"mediaType": kind, "digest": blob, "size": 2, "annotations": annotations});
+        let media_type = format!("{OCI}.manifest.v1+json");
+        let manifest = json!({"schemaVersion": 2, "mediaType": media_type, "config": empty, "layers": [layer]});
+        let manifest = manifest.to_string().into_bytes();
+        let tag = image.digest().unwrap().as_str().replace(':', "-");
+        if !is_bundle {
+            self.registry.push_manifest(repository, &format!("{tag}.sig"), &media_type, &manifest);
+            return;
+        }
+        let digest = self.registry.push_manifest(repository, "unreadable", &media_type, &manifest);
+        let listed = json!({"mediaType": media_type, "artifactType": BUNDLE, "digest": digest, "size": manifest.len()});
+        let index = json!({"schemaVersion": 2, "mediaType": format!("{OCI}.index.v1+json"), "manifests": [listed]});
+        self.registry.push_manifest(repository, &tag, &format!("{OCI}.index.v1+json"), index.to_string().as_bytes());
     }
 
     /// Has the signatures of an image lie beside another one as well.
@@ -134,13 +164,18 @@ impl World {
         Requirement::new(vec![self.key(file).parse().unwrap()], None).unwrap()
     }
 
+    /// Returns a verifier with a trust root of this world.
+    pub(crate) fn verifier(&self, root: &str) -> SignatureVerifier {
+        let root = fs::read_to_string(self.directory.path().join(root)).unwrap();
+        verifier(Some(&root))
+    }
+
     pub(crate) async fn verify(&self, image: &ImageRef, requirement: &Requirement) -> Verified {
         self.verify_with("root-times.json", image, requirement).await
     }
 
     pub(crate) async fn verify_with(&self, root: &str, image: &ImageRef, requirement: &Requirement) -> Verified {
-        let root = fs::read_to_string(self.directory.path().join(root)).unwrap();
-        verifier(Some(&root)).verify(&environment(), image, requirement).await.unwrap()
+        self.verifier(root).verify(&environment(), image, requirement).await.unwrap()
     }
 }
 
