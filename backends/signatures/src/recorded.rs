@@ -48,6 +48,7 @@ recorded! {
     key_2 = "key-2",
     attest_key_2 = "attest-key-2",
     log_2 = "log-2",
+    attest_log_2 = "attest-log-2",
 }
 
 impl Recorded {

@@ -36,7 +36,7 @@ printf '{"buildDefinition":{"buildType":"https://ci.test/v1"},"runDetails":{"bui
 "$here/sign.sh" new "$directory" $authority 2> "$directory/new.log"
 
 mkdir -p "$out"
-for way in key-3 attest-key-3 times-3 log-3 attest-times-3 key-2 attest-key-2 log-2; do
+for way in key-3 attest-key-3 times-3 log-3 attest-times-3 key-2 attest-key-2 log-2 attest-log-2; do
   digest=$(image "$way")
   "$here/sign.sh" $way "$directory" "$registry/$way@$digest" > "$directory/log" 2>&1 || { cat "$directory/log"; exit 1; }
   python3 - "$registry" $way "$digest" > "$out/$way.json" << 'PYTHON'

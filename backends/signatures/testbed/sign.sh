@@ -4,9 +4,9 @@
 #   sign.sh new DIRECTORY ADDRESS            makes keys, trust roots and signing configurations for the authority at the address
 #   sign.sh WAY DIRECTORY IMAGE@DIGEST       signs, or attests the file predicate.json of the directory
 #
-# Ways: key-3 key-2 attest-key-3 attest-key-2 · times-3 log-3 attest-times-3 · log-2. `times` has a timestamp authority vouch for the
+# Ways: key-3 key-2 refer-key-2 attest-key-3 attest-key-2 · times-3 log-3 attest-times-3 · log-2 attest-log-2. `times` has a timestamp authority vouch for the
 # time, `log` a log; both are signed by the identity that the file token of the directory names. 3 and 2 are versions of cosign: the
-# first writes bundles that refer to the image, the other tags.
+# first writes bundles that refer to the image, the other tags, or with `refer` what it calls experimental: the same as an artifact.
 set -euo pipefail
 way=$1 directory=$2 to=$3
 cosign3=${COSIGN_3:-cosign-3} cosign2=${COSIGN_2:-cosign-2}
@@ -35,6 +35,10 @@ case $way in
   key-3) "$cosign3" sign --key "${KEY:-cosign.key}" --signing-config none.json --trusted-root root-times.json \
     --allow-http-registry "$to" ;;
   key-2) "$cosign2" sign --key "${KEY:-cosign.key}" --tlog-upload=false --allow-http-registry "$to" ;;
+  refer-key-2)
+    COSIGN_EXPERIMENTAL=1 "$cosign2" sign --key "${KEY:-cosign.key}" --tlog-upload=false --allow-http-registry \
+      --registry-referrers-mode oci-1-1 "$to"
+    ;;
   attest-key-3)
     "$cosign3" attest --key cosign.key --signing-config none.json --trusted-root root-times.json --allow-http-registry \
       --type "${TYPE:-slsaprovenance1}" --predicate predicate.json "$to"
@@ -51,9 +55,11 @@ case $way in
     "$cosign3" attest --signing-config times.json --trusted-root root-times.json --identity-token "$(cat token)" \
       --allow-http-registry --type "${TYPE:-slsaprovenance1}" --predicate predicate.json "$to"
     ;;
-  log-2)
+  log-2 | attest-log-2)
     at=$(cat address)
-    SIGSTORE_ROOT_FILE=$directory/ca.pem SIGSTORE_REKOR_PUBLIC_KEY=$directory/log.pub "$cosign2" sign \
+    what=(sign)
+    [ "$way" = log-2 ] || what=(attest --type "${TYPE:-slsaprovenance1}" --predicate predicate.json)
+    SIGSTORE_ROOT_FILE=$directory/ca.pem SIGSTORE_REKOR_PUBLIC_KEY=$directory/log.pub "$cosign2" "${what[@]}" \
       --fulcio-url "http://$at" --rekor-url "http://$at" --insecure-skip-verify --identity-token "$(cat token)" \
       --allow-http-registry "$to"
     ;;

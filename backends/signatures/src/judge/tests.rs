@@ -119,6 +119,7 @@ fn attestation_is_of_its_builder_and_no_signature() {
     fails(&kept.verdict(&other, ROOT_TIMES), "an attestation of the builder https://ci.test/shop/builder@v1");
     fails(&kept.verdict(&attested(builder, other_key()), ROOT_TIMES), "by another key");
     meets(&Recorded::attest_key_2().verdict(&attested(builder, key()), ROOT_TIMES));
+    meets(&Recorded::attest_log_2().verdict(&attested(builder, identity()), ROOT_LOG));
     fails(&Recorded::attest_key_2().verdict(&attested(builder, other_key()), ROOT_TIMES), "by another key");
     assert_eq!(kept.verdict(&signed_by(&[key()]), ROOT_TIMES), Verdict::Other);
     assert_eq!(Recorded::key_3().verdict(&attested(builder, key()), ROOT_TIMES), Verdict::Other);

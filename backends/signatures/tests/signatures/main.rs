@@ -24,7 +24,7 @@ use world::{BUILDER, BUNDLE, IDENTITY, World, environment, verifier};
 async fn keys_sign_in_the_forms_of_both_versions() {
     for program in [RegistryProgram::Distribution, RegistryProgram::GoContainerregistry] {
         let Some(world) = World::start(&test_name!(), program) else { return };
-        for way in ["key-3", "key-2"] {
+        for way in ["key-3", "key-2", "refer-key-2"] {
             if !world.knows(&test_name!(), way) {
                 continue;
             }
@@ -77,6 +77,7 @@ async fn attestations_name_their_builder() {
         ("attest-key-3", world.key("cosign.pub"), "root-times.json"),
         ("attest-times-3", IDENTITY.to_owned(), "root-times.json"),
         ("attest-key-2", world.key("cosign.pub"), "root-times.json"),
+        ("attest-log-2", IDENTITY.to_owned(), "root-log.json"),
     ] {
         if !world.knows(&test_name!(), way) {
             continue;
