@@ -8,8 +8,9 @@ use sha2::{Digest as _, Sha256};
 use super::InvalidRequirement;
 use crate::text::hex;
 
-const BEGIN: &str = "-----BEGIN PUBLIC KEY-----";
-const END: &str = "-----END PUBLIC KEY-----";
+/// The label of a key's text, and the dashes around it.
+const LABEL: &str = "PUBLIC KEY";
+const DASHES: &str = "-----";
 /// The longest key in bytes, without the text around it: one of RSA with 8192 bits has about 1,060.
 const BYTES_MAX: usize = 2_048;
 /// The characters of a line of PEM.
@@ -51,9 +52,9 @@ impl FromStr for PublicKey {
         if text.len() > 2 * BYTES_MAX {
             return Err(invalid("the key must have at most 2048 bytes"));
         }
-        let body = text.trim().strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(END));
-        let body =
-            body.ok_or_else(|| invalid("the key must be PEM text that begins with -----BEGIN PUBLIC KEY-----"))?;
+        let (begin, end) = (line("BEGIN"), line("END"));
+        let body = text.trim().strip_prefix(&begin).and_then(|rest| rest.strip_suffix(&end));
+        let body = body.ok_or_else(|| invalid("the key must be PEM text with the label PUBLIC KEY"))?;
         let digits: String = body.chars().filter(|character| !character.is_ascii_whitespace()).collect();
         let der = BASE64_STANDARD.decode(&digits).ok().filter(|der| is_one_sequence(der));
         let der = der.ok_or_else(|| invalid("the key between its lines cannot be read"))?;
@@ -68,7 +69,12 @@ fn pem(der: &[u8]) -> String {
     let digits = BASE64_STANDARD.encode(der);
     let lines = digits.as_bytes().chunks(LINE).map(String::from_utf8_lossy);
     let lines: String = lines.map(|line| format!("{line}\n")).collect();
-    format!("{BEGIN}\n{lines}{END}\n")
+    format!("{}\n{lines}{}\n", line("BEGIN"), line("END"))
+}
+
+/// Returns the first or the last line of a key's text.
+fn line(word: &str) -> String {
+    format!("{DASHES}{word} {LABEL}{DASHES}")
 }
 
 /// Returns whether bytes are one sequence of DER, to their end.

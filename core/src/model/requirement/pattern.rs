@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use super::{InvalidRequirement, TEXT_MAX};
 
 /// A text, or the beginning of one that ends in `*`: all that begin with it. The beginning goes past the host of a URL, and ends
-/// with `/` or `@`, so that `https://github.com/shop/*` does not mean `https://github.com/shop-of-another/`.
+/// with `/` or `@`, so that `https://git.example.com/shop/*` does not mean `https://git.example.com/shop-of-another/`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TextPattern(String);
 
@@ -49,7 +49,7 @@ impl FromStr for TextPattern {
             Some((beginning, "")) if is_beginning(beginning) => Ok(Self(pattern)),
             Some(_) => Err(InvalidRequirement::new(
                 text,
-                "* may stand at the end alone, after a / or @ behind the host of a URL: https://github.com/shop/*",
+                "* may stand at the end alone, after a / or @ behind the host of a URL: https://git.example.com/shop/*",
             )),
         }
     }
