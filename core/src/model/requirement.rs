@@ -99,6 +99,24 @@ impl Requirement {
         Fields { signers, attestation }.try_into()
     }
 
+    /// Returns a requirement, or none, with the given parts in the place of its own; `None` if it demands nothing then.
+    ///
+    /// # Errors
+    /// As [`Requirement::new`].
+    pub fn changed(
+        before: Option<Self>,
+        signers: Option<Vec<Signer>>,
+        attestation: Option<Option<Attestation>>,
+    ) -> Result<Option<Self>, InvalidRequirement> {
+        let before = before.map_or(Fields { signers: Vec::new(), attestation: None }, |before| before.0);
+        let signers = signers.unwrap_or(before.signers);
+        let attestation = attestation.unwrap_or(before.attestation);
+        if signers.is_empty() && attestation.is_none() {
+            return Ok(None);
+        }
+        Self::new(signers, attestation).map(Some)
+    }
+
     /// Those who may sign the image; empty: it needs no signature.
     pub fn signers(&self) -> &[Signer] {
         &self.0.signers
