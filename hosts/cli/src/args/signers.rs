@@ -11,37 +11,43 @@ const KEY: &str = "key=";
 /// The most bytes of a key's file.
 const FILE_MAX: u64 = 16 << 10;
 
-/// Returns a signer as the API takes it, with the key that its file has; empty for `off`.
+/// Returns the words of a signer, whose key's file is not read yet; empty for `off`.
 ///
 /// # Errors
-/// The rule that the text breaks, or why the file cannot be read.
+/// The rule that the text breaks.
 pub(super) fn signer_or_off(text: &str) -> Result<String, String> {
-    read::<Signer>(text)
+    checked::<Signer>(text)
 }
 
-/// Returns an attestation as the API takes it, with the key of its signer; empty for `off`.
+/// Returns the words of an attestation, likewise.
 ///
 /// # Errors
 /// As [`signer_or_off`].
 pub(super) fn attestation_or_off(text: &str) -> Result<String, String> {
-    read::<Attestation>(text)
+    checked::<Attestation>(text)
 }
 
-fn read<T: FromStr<Err = InvalidRequirement> + Into<String>>(text: &str) -> Result<String, String> {
+fn checked<T: FromStr<Err = InvalidRequirement>>(text: &str) -> Result<String, String> {
     if text == OFF {
         return Ok(String::new());
     }
-    let parsed = with_key(text)?.parse::<T>();
-    parsed.map(Into::into).map_err(|invalid| invalid.rule.to_owned())
+    if file(text).is_none() {
+        text.parse::<T>().map_err(|invalid| invalid.rule.to_owned())?;
+    }
+    Ok(text.to_owned())
+}
+
+/// Returns the words before a key, and its file.
+fn file(text: &str) -> Option<(&str, &str)> {
+    text.rsplit_once(KEY).filter(|(words, _)| words.is_empty() || words.ends_with([',', ' ']))
 }
 
 /// Returns the words with the text of the key in the place of its file.
-fn with_key(text: &str) -> Result<String, String> {
-    let Some((words, path)) =
-        text.rsplit_once(KEY).filter(|(words, _)| words.is_empty() || words.ends_with([',', ' ']))
-    else {
-        return Ok(text.to_owned());
-    };
+///
+/// # Errors
+/// Why the file cannot be read.
+pub(super) fn with_key(text: &str) -> Result<String, String> {
+    let Some((words, path)) = file(text) else { return Ok(text.to_owned()) };
     let unread = |why: &dyn fmt::Display| format!("{path}: {why}");
     let mut key = String::new();
     let file = File::open(path).map_err(|error| unread(&error))?;
@@ -53,8 +59,7 @@ fn with_key(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// A key of P-256.
-    const PEM: &str = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEAAAAAAAAAAAAAAAAAAAAAAAAAAAA\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==\n-----END PUBLIC KEY-----\n";
+    const PEM: &str = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
 
     #[test]
     fn key_is_read_from_its_file() {
@@ -62,10 +67,10 @@ mod tests {
         let path = directory.path().join("cosign.pub");
         std::fs::write(&path, PEM).unwrap();
         let path = path.display();
-        assert_eq!(signer_or_off(&format!("key={path}")).unwrap(), format!("key={PEM}"));
-        let attested = attestation_or_off(&format!("slsa-provenance,builder=https://ci.test/*,key={path}")).unwrap();
+        assert_eq!(with_key(&format!("key={path}")).unwrap(), format!("key={PEM}"));
+        let attested = with_key(&format!("slsa-provenance,builder=https://ci.test/*,key={path}")).unwrap();
         assert!(attested.ends_with(&format!(",key={PEM}")), "{attested}");
-        assert!(signer_or_off(&format!("key={path}.missing")).unwrap_err().contains(".missing: "));
+        assert!(with_key(&format!("key={path}.missing")).unwrap_err().contains(".missing: "));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use rollhook_api::PolicyPatch;
 use rollhook_core::app::{CommitRule, Resolve};
 
 use crate::args::{
-    signers::{attestation_or_off, signer_or_off},
+    signers::{attestation_or_off, signer_or_off, with_key},
     value::{CommandLine, app_url, command_line, duration, duration_or_off, follow_or_off, on_or_off, release_group},
 };
 
@@ -97,6 +97,22 @@ pub(crate) struct PolicyFlags {
 }
 
 impl PolicyFlags {
+    /// Returns the change that the flags ask for, with the keys that the named files have.
+    ///
+    /// # Errors
+    /// Why a key's file cannot be read.
+    pub(crate) fn patch_with_keys(&self) -> Result<PolicyPatch, String> {
+        let patch = self.patch();
+        let signers =
+            patch.require_signature.as_ref().map(|signers| signers.iter().map(|text| with_key(text)).collect());
+        let attestation = patch.require_attestation.as_deref().map(with_key);
+        Ok(PolicyPatch {
+            require_signature: signers.transpose()?,
+            require_attestation: attestation.transpose()?,
+            ..patch
+        })
+    }
+
     /// Returns the change that the flags ask for.
     pub(crate) fn patch(&self) -> PolicyPatch {
         let given = |entries: &Vec<String>| entries.iter().filter(|entry| !entry.is_empty()).cloned().collect();
