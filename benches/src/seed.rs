@@ -160,6 +160,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
         configuration: None,
         sequence: None,
         unreleased: false,
+        is_unproven: false,
         resolves: false,
         trace: None,
         committed_at: None,

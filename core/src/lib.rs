@@ -36,5 +36,5 @@ mod tests;
 pub use error::{Error, Result};
 pub use model::{
     action, app, check, configuration, delivery, deploy, disk, error, follow, image, instance, lock, network, replica,
-    request, run, source, text, time, token, trace,
+    request, requirement, run, source, text, time, token, trace,
 };

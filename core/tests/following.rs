@@ -56,7 +56,7 @@ impl Following {
         let policy = PolicyChange::default();
         let policy = PolicyChange { follow: Some(Some(rule.parse().unwrap())), poll: Some(Some(EVERY)), ..policy };
         self.world.run_beside(&self.deployer, async {
-            let wanted = world::registration("api", policy.apply(Policy::default()));
+            let wanted = world::registration("api", policy.apply(Policy::default()).unwrap());
             let registered = self.deployer.register(&self.world.operator, wanted, None).await.unwrap();
             let access = self.world.access(&registered.app.app.id).await;
             assert_eq!(self.world.ended(&access, 1).await.status(), Status::Succeeded);
@@ -125,7 +125,7 @@ fn newer_version_is_deployed_by_its_digest_and_nothing_is_deployed_twice() {
         let entry = following.world.entry(access, 2).await;
         assert_eq!((entry.trigger, entry.actor.to_string()), (Trigger::Registry, "auto".to_owned()));
         assert_eq!(entry.image, Some(image(&api("1.10.0")).pinned(digest(10))));
-        let Some(Resolution::Resolved { labels }) = entry.resolution.as_deref() else { panic!("{entry:?}") };
+        let Some(Resolution::Resolved { labels, .. }) = entry.resolution.as_deref() else { panic!("{entry:?}") };
         assert_eq!((entry.status(), labels.commit()), (Status::Succeeded, Some(sha("a"))));
         following.sleep(3600).await;
         assert_eq!(following.history(access).await, [first(), by_registry("1.10.0")]);

@@ -94,7 +94,7 @@ fn tag_becomes_the_digest_that_is_rolled_out_recorded_and_rolled_back_to() {
         let deployed = images.deployed(access, &api("v2")).await;
         assert_eq!(deployed.status(), Status::Succeeded, "{deployed:?}");
         assert_eq!((&deployed.digest, deployed.image.unwrap().to_string()), (&Some(digest(2)), api("v2")));
-        let Some(Resolution::Resolved { labels }) = deployed.resolution.as_deref() else { panic!("resolved") };
+        let Some(Resolution::Resolved { labels, .. }) = deployed.resolution.as_deref() else { panic!("resolved") };
         assert_eq!(labels.version.as_deref(), Some("1.2"));
         assert_eq!(images.runs(), image(&api("v2")).pinned(digest(2)));
         let asked = images.registry.asked().len();

@@ -86,7 +86,7 @@
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], [`releases!`] if they run release
 //! commands, with [`Releases`], [`instances!`] if they read the logs of instances, and [`addresses!`] if they name the addresses of these; builders run [`builds!`] with a
 //! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`], verifiers [`verifiers!`] with a [`Verifiers`], and readers
-//! of registries [`registries!`] with a [`Registries`].
+//! of registries [`registries!`] with a [`Registries`]; who verifies signatures runs [`signatures!`] with [`Signings`].
 //!
 //! Time passes by the harness's `pause`: a quarter of a second of the cluster's time, real or simulated. A driver whose
 //! clock is simulated, or is tokio's and paused, is looked at for a minute in no time, and one whose call does not answer
@@ -114,6 +114,7 @@ pub mod registry;
 pub mod releases;
 pub mod rollouts;
 pub mod samples;
+pub mod signatures;
 pub mod threads;
 pub mod tokens;
 pub mod verifier;
@@ -127,6 +128,7 @@ mod faulty;
 mod macros;
 mod registries;
 mod report;
+mod signings;
 mod stores;
 mod verifiers;
 
@@ -139,5 +141,6 @@ pub use faulty::{Fault, Faulty, Plan};
 pub use registries::{ImageSample, Registries, RegistryAnswer};
 pub use releases::{Does, Releases};
 pub use report::{Can, Lack, report};
+pub use signings::{SignedSample, Signings};
 pub use stores::{Handles, Stores};
 pub use verifiers::{Provided, Verifiers};

@@ -306,8 +306,32 @@ macro_rules! registries {
     };
 }
 
+/// Stamps the cases of `ImageVerifier`, each with images of its own.
+///
+/// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of
+/// [`Signings`](crate::Signings).
+#[macro_export]
+macro_rules! signatures {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, signatures:
+            signed_image_is_signed,
+            signature_of_another_counts_for_nothing,
+            signature_of_another_image_counts_for_nothing,
+            image_without_signatures_is_not_signed,
+            unreadable_signature_counts_for_nothing,
+            attestation_is_that_of_its_builder,
+            attestation_is_no_signature,
+            image_has_a_digest,
+            away_is_unavailable,
+            busy_is_unavailable_with_its_time,
+            closed_repository_is_denied,
+            answers_are_bounded,
+        }
+    };
+}
+
 /// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`releases!`], [`instances!`], [`addresses!`],
-/// [`builds!`], [`branches!`], [`verifiers!`] and [`registries!`] name them all.
+/// [`builds!`], [`branches!`], [`verifiers!`], [`registries!`] and [`signatures!`] name them all.
 #[macro_export]
 macro_rules! cases {
     ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {

@@ -106,6 +106,7 @@ pub fn deploy(tag: &str) -> NewDeploy {
         from: None,
         effective: None,
         unreleased: false,
+        is_unproven: false,
         resolves: false,
         adopted: false,
         scale: Scale::Keep,

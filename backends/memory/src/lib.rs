@@ -7,6 +7,7 @@
 //!   SimulatedBuilds   BuildTrigger · BranchReader             ── builds that follow scripts, likewise
 //!   SimulatedVerifier Verifier                                ── checks whose readings a test sets, likewise
 //!   SimulatedRegistry Registry                                ── images that a test pushes, and failures that it sets
+//!   SimulatedImageVerifier ImageVerifier                      ── images that a test signs, and an outage that it sets
 //! ```
 //!
 //! The contents of a [`MemoryStore`] end with the process. Otherwise it keeps every promise of the ports, and clones of
@@ -20,6 +21,7 @@ mod notifier;
 #[cfg(feature = "management")]
 mod records;
 mod registry;
+mod signatures;
 mod store;
 mod tokens;
 mod verifier;
@@ -27,6 +29,7 @@ mod verifier;
 pub use builds::{Begun, BuildScript, SimulatedBuilds};
 pub use cluster::{Effect, Pod, Refused, ReleaseBegun, Script, SimulatedCluster};
 pub use registry::{Answering, SimulatedRegistry};
+pub use signatures::SimulatedImageVerifier;
 pub use store::MemoryStore;
 pub use verifier::{Reached, Reading, SimulatedVerifier};
 

@@ -7,6 +7,7 @@
 //!                              │ no
 //!     GET manifests/DIGEST ────┴─► manifest.rs (pure) ─► GET blobs/CONFIG ─► platforms, labels
 //!   tags(environment, repository) ── tags.rs (pure: pages, cursors)
+//!   referrers(environment, image) ── artifacts.rs: GET referrers/DIGEST, or the tag that is made of it ─► signatures and the like
 //!        │
 //!   client.rs ── one call: redirects, logins, pauses, bounds ── rollhook_https (addresses, encryption)
 //!     challenge.rs (pure) · tokens.rs ── WWW-Authenticate: Bearer and Basic ── rollhook_registry_logins
@@ -28,6 +29,7 @@
 //! to no insecure one either. A login goes to the registry, and to the server of tokens that it names; no redirect takes it
 //! elsewhere.
 
+mod artifacts;
 mod challenge;
 mod client;
 mod failure;
@@ -38,6 +40,7 @@ mod settings;
 mod tags;
 mod tokens;
 
+pub use artifacts::{Artifact, Part};
 pub use registry::HttpRegistry;
 pub use rollhook_registry_logins::LoginFiles;
 pub use settings::RegistrySettings;

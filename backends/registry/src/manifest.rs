@@ -11,6 +11,8 @@ use rollhook_core::{
 };
 use serde::{Deserialize, de::IgnoredAny};
 
+use crate::artifacts::{Artifact, Part};
+
 /// The forms that are asked for: those of the OCI image specification, and Docker's own before it.
 pub(crate) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
@@ -28,6 +30,8 @@ const FIRST_SCHEMA: &str = "application/vnd.docker.distribution.manifest.v1+";
 const REFERENCE: &str = "vnd.docker.reference.type";
 /// The most JSON values of a document: in memory they take many times its bytes.
 const VALUES_MAX: usize = 50_000;
+/// The most artifacts of a list, and parts of an artifact.
+const PARTS_MAX: usize = 1_000;
 /// The most platforms of an image.
 const PLATFORMS_MAX: usize = 100;
 
@@ -116,6 +120,28 @@ struct Labels {
     labels: Annotations,
 }
 
+#[derive(Deserialize)]
+struct ReferrersDocument {
+    manifests: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct ArtifactDocument {
+    layers: Vec<serde_json::Value>,
+    annotations: Annotations,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PartDocument {
+    #[serde(default)]
+    media_type: String,
+    artifact_type: Option<String>,
+    digest: Digest,
+    size: u64,
+    annotations: Annotations,
+}
+
 impl PlatformDocument {
     /// Returns the platform, unless it is none that anything runs on.
     fn platform(&self) -> Option<Platform> {
@@ -194,6 +220,30 @@ pub(crate) fn configuration(body: &[u8]) -> Option<Configuration> {
     let ConfigurationDocument { os, architecture, variant, config } = document(body)?;
     let labels = config.and_then(|config| config.labels).unwrap_or_default();
     Some(Configuration { platform: PlatformDocument { os, architecture, variant }.platform(), labels })
+}
+
+/// Reads a list of artifacts. One that cannot be read is left out: the others are as good as without it.
+pub(crate) fn referrers(body: &[u8]) -> Option<Vec<Part>> {
+    let ReferrersDocument { manifests } = document(body)?;
+    Some(parts(manifests))
+}
+
+/// Reads an artifact, of which only the layers count.
+pub(crate) fn artifact(body: &[u8]) -> Option<Artifact> {
+    let ArtifactDocument { layers, annotations } = document(body)?;
+    Some(Artifact { layers: parts(layers), annotations: annotations.unwrap_or_default() })
+}
+
+fn parts(documents: Vec<serde_json::Value>) -> Vec<Part> {
+    let read = |document| serde_json::from_value::<PartDocument>(document).ok();
+    let part = |document: PartDocument| Part {
+        media_type: document.media_type,
+        artifact_type: document.artifact_type,
+        digest: document.digest,
+        size: document.size,
+        annotations: document.annotations.unwrap_or_default(),
+    };
+    documents.into_iter().take(PARTS_MAX).filter_map(read).map(part).collect()
 }
 
 fn document<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<T> {
@@ -285,6 +335,23 @@ mod tests {
         let mut chart = image();
         chart["config"]["mediaType"] = json!("application/vnd.cncf.helm.config.v1+json");
         assert_eq!(parsed(None, &chart).unwrap().content, Content::Other);
+    }
+
+    #[test]
+    fn artifact_has_its_layers_and_a_list_its_artifacts() {
+        let part =
+            json!({"mediaType": "m", "artifactType": "a", "digest": digest(1), "size": 7, "annotations": {"k": "v"}});
+        let list = json!({"manifests": [part, {"mediaType": "m"}, "x", {"digest": digest(2), "size": 1}]});
+        let read = referrers(list.to_string().as_bytes()).unwrap();
+        assert_eq!(read.len(), 2, "{read:?}");
+        assert_eq!((read[0].artifact_type.as_deref(), read[0].size, &*read[0].annotations["k"]), (Some("a"), 7, "v"));
+        let read = artifact(json!({"layers": [part], "annotations": null}).to_string().as_bytes()).unwrap();
+        assert_eq!(read.layers[0].digest.as_str(), digest(1));
+        let many = json!({"manifests": vec![part; PARTS_MAX + 1]});
+        assert_eq!(referrers(many.to_string().as_bytes()).unwrap().len(), PARTS_MAX);
+        for text in ["", "[]", "{}", "<html>", r#"{"manifests": 7}"#] {
+            assert!(referrers(text.as_bytes()).is_none() && artifact(text.as_bytes()).is_none(), "{text}");
+        }
     }
 
     #[test]

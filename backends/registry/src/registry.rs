@@ -41,7 +41,7 @@ const DIGEST: &str = "docker-content-digest";
 
 /// Reads images and tags at registries over https.
 pub struct HttpRegistry {
-    client: Client,
+    pub(crate) client: Client,
     known: Known,
     turns: Slots,
 }
@@ -68,7 +68,11 @@ impl HttpRegistry {
     }
 
     /// Answers a question in its turn, and in time.
-    async fn bounded<T>(&self, environment: &Namespace, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(crate) async fn bounded<T>(
+        &self,
+        environment: &Namespace,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let until = Instant::now() + TIME;
         let late = |what: &str| Error::Unavailable { what: what.to_owned(), cause: None };
         let turn = timeout_at(until, self.turns.acquire(environment)).await;
@@ -122,7 +126,7 @@ impl HttpRegistry {
     }
 
     /// Returns what is missing where an image was not found: registries say it by the repository's tags.
-    async fn missing(&self, question: Question<'_>) -> Error {
+    pub(crate) async fn missing(&self, question: Question<'_>) -> Error {
         let registry = question.at.registry.as_str();
         match self.client.call(question, &tags_at(&tags::query(1, None))).await {
             Ok(answer) if answer.status == StatusCode::OK => Error::NotFound(Entity::Image),
@@ -204,23 +208,29 @@ impl HttpRegistry {
 
     async fn configuration(&self, question: Question<'_>, digest: &Digest) -> Result<Configuration> {
         let registry = question.at.registry.as_str();
-        let document = Document {
-            method: Method::GET,
-            path: format!("blobs/{digest}"),
-            accept: "*/*",
-            name: "the configuration of the image",
-            most: CONFIGURATION_MAX,
-        };
+        let body = self.blob(question, digest, ("the configuration of the image", CONFIGURATION_MAX)).await?;
+        manifest::configuration(&body).ok_or_else(|| corrupt(registry, "is no configuration of an image"))
+    }
+
+    /// Reads a blob; beside its digest its name for errors, and the most bytes of it.
+    pub(crate) async fn blob(
+        &self,
+        question: Question<'_>,
+        digest: &Digest,
+        (name, most): (&'static str, usize),
+    ) -> Result<Vec<u8>> {
+        let registry = question.at.registry.as_str();
+        let document = Document { method: Method::GET, path: format!("blobs/{digest}"), accept: "*/*", name, most };
         let answer = self.client.call(question, &document).await?;
         match answer.status {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND => return Err(corrupt(registry, "names a configuration that is not there")),
+            StatusCode::NOT_FOUND => return Err(corrupt(registry, &format!("names {name}, which is not there"))),
             _ => return Err(answer.refusal(registry)),
         }
         if verified(&answer, Some(digest.clone()), None).is_none() {
-            return Err(corrupt(registry, "is another configuration than its digest says"));
+            return Err(corrupt(registry, &format!("has {name} with another digest than it says")));
         }
-        manifest::configuration(&answer.body).ok_or_else(|| corrupt(registry, "is no configuration of an image"))
+        Ok(answer.body)
     }
 
     async fn listed(&self, environment: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage> {
@@ -255,7 +265,7 @@ impl Registry for HttpRegistry {
     }
 }
 
-fn manifest_at(method: Method, reference: &str) -> Document {
+pub(crate) fn manifest_at(method: Method, reference: &str) -> Document {
     Document {
         method,
         path: format!("manifests/{reference}"),
@@ -281,7 +291,7 @@ fn digest_of(header: &http::HeaderValue) -> Option<Digest> {
 
 /// Returns the digest of an answer's body, if it is the one that is wanted, and the one that the answer names; without
 /// either, that of SHA-256.
-fn verified(answer: &Answer, wanted: Option<Digest>, named: Option<Digest>) -> Option<Digest> {
+pub(crate) fn verified(answer: &Answer, wanted: Option<Digest>, named: Option<Digest>) -> Option<Digest> {
     let of_body = |digest: &Digest| match digest.as_str().split_once(':') {
         Some(("sha512", digits)) => hex(&Sha512::digest(&answer.body)) == digits,
         Some((_, digits)) => hex(&Sha256::digest(&answer.body)) == digits,

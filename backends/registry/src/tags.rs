@@ -118,7 +118,7 @@ pub(crate) fn page(
 
 /// Returns the query of the next page's link. Only that: the page is asked for at the registry that was called, whatever
 /// stands before it.
-fn link(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
+pub(crate) fn link(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
     for header in headers.get_all(LINK) {
         let text = header.to_str().map_err(|_| "has a link that cannot be read")?;
         for part in text.split(", <").map(|part| part.trim_start_matches('<')) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     polling::{Detected, Finding, Head, PollSource},
-    resolving::{NotResolved, ResolveSpec},
+    resolving::{FoundImage, NotResolved, ResolveSpec},
     verifying::{Answer, Round, RoundOf},
 };
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
     deploy::{Deploy, Evidence, Revision},
     ledger::{AppState, Record, release_turns::OtherTurn},
     ports::{
-        Applied, BuildSpec, BuildState, DeployId, Observation, ReleaseRun, ReleaseSpec, ReleaseState, Resolved,
-        RolloutFailure, RolloutSpec, RunKind, Started,
+        Applied, BuildSpec, BuildState, DeployId, Observation, ReleaseRun, ReleaseSpec, ReleaseState, RolloutFailure,
+        RolloutSpec, RunKind, Started,
     },
     time::Timestamp,
 };
@@ -84,7 +84,7 @@ pub enum Event {
     /// The registry is asked for the image of this revision.
     ResolveStarted(Revision),
     /// The registry answered, or did not.
-    Resolved(Revision, Result<Resolved, NotResolved>),
+    Resolved(Revision, Result<Box<FoundImage>, NotResolved>),
     /// The awaited time has come.
     Woke,
 }
@@ -133,7 +133,7 @@ pub enum Effect {
     CancelBuild(DeployId),
     /// Measure checks: [`Event::MeasureStarted`] at once, and at a wait after the last answer came [`Event::Measured`].
     Measure(Box<Round>),
-    /// Ask the registry for the digest of an image: [`Event::ResolveStarted`] at once, and at a wait after the answer came
+    /// Ask the registry for the digest of an image, and for its signatures if they are required: [`Event::ResolveStarted`] at once, and at a wait after the answer came
     /// [`Event::Resolved`].
     Resolve(Box<ResolveSpec>),
     /// Read the head of a source: [`Event::HeadReadStarted`] at once, and at the first wait after the answer came

@@ -84,6 +84,8 @@ pub struct State {
     /// Whether this process's platform runs the commands of checks.
     has_runner: bool,
     has_registry: bool,
+    /// Whether this process verifies signatures of images.
+    has_image_verifier: bool,
     resolve: ResolveProgress,
 }
 
@@ -108,6 +110,7 @@ impl State {
             has_verifier: true,
             has_runner: true,
             has_registry: true,
+            has_image_verifier: true,
             resolve: ResolveProgress::default(),
         }
     }
@@ -134,6 +137,12 @@ impl State {
     #[must_use]
     pub fn without_registry(self) -> Self {
         Self { has_registry: false, ..self }
+    }
+
+    /// Returns the state of a driver that verifies no signatures: deploys end that need them.
+    #[must_use]
+    pub fn without_image_verifier(self) -> Self {
+        Self { has_image_verifier: false, ..self }
     }
 
     /// Returns the state with a lower bound for the interval of polling, whatever the apps' policies are.

@@ -1,4 +1,5 @@
-//! Resolving: before anything of a deploy begins, the tag of its image becomes a digest, and that digest is deployed.
+//! Resolving: before anything of a deploy begins, the tag of its image becomes a digest, and that digest is deployed. If the app
+//! requires signatures, those of this digest are verified with it.
 //!
 //! The registry is asked beside whatever rolls out meanwhile, for the newest deploy that waits for it, and only until the answer
 //! is recorded. A driver that takes over asks anew: nothing was touched by an answer that was lost.
@@ -8,15 +9,20 @@ use std::time::Duration;
 use super::{Effect, State, interleave, record, retry};
 use crate::{
     app::{App, CommitRule, Resolve},
-    deploy::{Deploy, Reason, Resolution, Revision, State as Stored},
+    deploy::{Deploy, Reason, Resolution, Revision, State as Stored, bounded_lines},
     image::ImageRef,
     ledger::admission,
     ports::Resolved,
+    requirement::Requirement,
+    text,
     time::Timestamp,
 };
 
 /// How long a registry that does not answer is asked again for an app that requires its answer.
 const ASKED_FOR: Duration = Duration::from_secs(30);
+
+/// The most of a requirement that a message shows, in characters.
+const REQUIRED_SHOWN: usize = 1_000;
 
 /// The image of a deploy that is to be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +31,26 @@ pub struct ResolveSpec {
     pub revision: Revision,
     /// The image, as it was posted.
     pub image: ImageRef,
+    /// The signatures that the app requires; `None`: they are not looked at.
+    pub requirement: Option<Requirement>,
+}
+
+/// An image that a registry has named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundImage {
+    /// The answer of the registry.
+    pub resolved: Resolved,
+    /// The verdict over its signatures; `None`: they were not looked at.
+    pub signed: Option<SignedImage>,
+}
+
+/// The verdict over an image that is signed as required.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedImage {
+    /// The requirement.
+    pub requirement: Requirement,
+    /// Those who signed it, each as a line.
+    pub by: Vec<String>,
 }
 
 /// The reason why an image was not resolved.
@@ -38,6 +64,13 @@ pub enum NotResolved {
     Refused(String),
     /// The registry does not answer now, as the sentence says.
     Unavailable(String),
+    /// The image lacks what is required.
+    Unsigned {
+        /// The requirement.
+        requirement: Box<Requirement>,
+        /// What was found of signatures in its place, or why they cannot be read, each as a line.
+        found: Vec<String>,
+    },
 }
 
 /// A driver's knowledge of the resolution that is under way. A restart may lose it.
@@ -83,10 +116,15 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
     };
     let Some(image) = deploy.image.clone() else { return effect };
     let revision = deploy.revision;
+    let requirement = state.app_state.app.policy.signed.clone();
+    if let Some(requirement) = requirement.as_ref().filter(|_| !state.has_registry || !state.has_image_verifier) {
+        let changed = unsigned(deploy, requirement, "this process verifies no signatures");
+        return record(state, vec![changed], Vec::new());
+    }
     if !state.has_registry || state.app_state.app.policy.resolve == Resolve::Off {
         let why = if state.has_registry { "the app's policy is off now" } else { "this process reads no registries" };
         let is_required = is_required(state, deploy);
-        let changed = unresolved(deploy, NotResolved::Refused(why.to_owned()), is_required);
+        let changed = unresolved(state, deploy, NotResolved::Refused(why.to_owned()), is_required);
         return record(state, vec![changed], Vec::new());
     }
     // A call that is under way for an older one is waited for: else a slow registry would answer for none.
@@ -95,7 +133,7 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
     }
     match state.resolve.outage {
         Some(outage) if outage.next_at > now => interleave::no_longer_than(effect, outage.next_at),
-        Some(_) | None => Effect::Resolve(Box::new(ResolveSpec { revision, image })),
+        Some(_) | None => Effect::Resolve(Box::new(ResolveSpec { revision, image, requirement })),
     }
 }
 
@@ -108,7 +146,7 @@ pub(super) fn started(state: &mut State, revision: Revision) {
 pub(super) fn answered(
     state: &mut State,
     revision: Revision,
-    answer: Result<Resolved, NotResolved>,
+    answer: Result<Box<FoundImage>, NotResolved>,
     now: Timestamp,
 ) -> Option<Effect> {
     if state.resolve.under_way != Some(revision) {
@@ -117,18 +155,32 @@ pub(super) fn answered(
     state.resolve.under_way = None;
     let outage = state.resolve.outage.take();
     let deploy = waiting(state, revision)?.clone();
+    if is_outdated(state.app_state.app.policy.signed.as_ref(), &answer) {
+        return None;
+    }
     let why = match answer {
-        Ok(found) => return Some(record(state, vec![resolved(&state.app_state.app, &deploy, found)], Vec::new())),
+        Ok(found) => return Some(record(state, vec![resolved(&state.app_state.app, &deploy, *found)], Vec::new())),
         Err(why) => why,
     };
     let is_required = is_required(state, &deploy);
     if !is_required || !matches!(why, NotResolved::Unavailable(_)) {
-        return Some(record(state, vec![unresolved(&deploy, why, is_required)], Vec::new()));
+        return Some(record(state, vec![unresolved(state, &deploy, why, is_required)], Vec::new()));
     }
     let (since, calls) = outage.map_or((now, 1), |outage| (outage.since, outage.calls + 1));
     state.resolve.outage = Some(Unanswered { since, calls, next_at: now.after(retry::backoff(calls)) });
     let is_over = now.since(since) >= ASKED_FOR;
     is_over.then(|| record(state, ended_by_outage(state, &deploy, &why), Vec::new()))
+}
+
+/// Returns whether an answer is about another requirement than the app has by now, so that the registry is asked anew.
+fn is_outdated(required: Option<&Requirement>, answer: &Result<Box<FoundImage>, NotResolved>) -> bool {
+    match answer {
+        Ok(found) => required.is_some_and(|now| found.signed.as_ref().map(|signed| &signed.requirement) != Some(now)),
+        Err(NotResolved::Unsigned { requirement, .. }) => required != Some(requirement),
+        Err(NotResolved::Missing(_) | NotResolved::Stored | NotResolved::Refused(_) | NotResolved::Unavailable(_)) => {
+            false
+        }
+    }
 }
 
 /// Returns the end of a deploy whose registry is away, and of all others that wait for that registry: asking for each would hold up
@@ -137,7 +189,7 @@ fn ended_by_outage(state: &State, deploy: &Deploy, why: &NotResolved) -> Vec<Dep
     let host = |deploy: &Deploy| deploy.image.as_ref().map(ImageRef::registry);
     let waiting = state.app_state.unfinished.iter().filter(|other| other.is_to_be_resolved());
     let of_host = waiting.filter(|other| host(other) == host(deploy));
-    of_host.map(|other| unresolved(other, why.clone(), is_required(state, other))).collect()
+    of_host.map(|other| unresolved(state, other, why.clone(), is_required(state, other))).collect()
 }
 
 /// Returns a deploy that waits for its image's registry.
@@ -145,15 +197,18 @@ fn waiting(state: &State, revision: Revision) -> Option<&Deploy> {
     state.app_state.unfinished(revision).map(|deploy| &**deploy).filter(|deploy| deploy.is_to_be_resolved())
 }
 
-/// Returns whether a deploy fails without its digest. A posted digest is the image, whether or not the registry shows it.
+/// Returns whether a deploy fails without its digest. A posted digest is the image, whether or not the registry shows it; its
+/// signatures are nowhere else.
 fn is_required(state: &State, deploy: &Deploy) -> bool {
+    let policy = &state.app_state.app.policy;
     let has_digest = deploy.image.as_ref().is_some_and(|image| image.digest().is_some());
-    state.app_state.app.policy.resolve == Resolve::Require && !has_digest
+    policy.signed.is_some() || policy.resolve == Resolve::Require && !has_digest
 }
 
 /// Returns a deploy with the digest of its image; failed if the app has commits match, and the image was built from another one, or
 /// if the image is held by another tag.
-fn resolved(app: &App, deploy: &Deploy, found: Resolved) -> Deploy {
+fn resolved(app: &App, deploy: &Deploy, found: FoundImage) -> Deploy {
+    let FoundImage { resolved: found, signed } = found;
     let pinned = deploy.image.clone().map(|image| image.pinned(found.digest.clone()));
     if let Err(refusal) = admission::held(app, pinned.as_ref(), None, deploy.trigger) {
         return failed(deploy, Reason::IMAGE_HELD, refusal.to_string());
@@ -165,27 +220,46 @@ fn resolved(app: &App, deploy: &Deploy, found: Resolved) -> Deploy {
         );
         return failed(deploy, Reason::COMMIT_MISMATCH, message);
     }
-    let resolved = with(deploy, Resolution::Resolved { labels: found.labels });
+    let signed_by = signed.map(|signed| signed.by).unwrap_or_default();
+    let resolved = with(deploy, Resolution::resolved(found.labels, &signed_by));
     Deploy { digest: Some(found.digest), ..resolved }
 }
 
 /// Returns a deploy whose image was not resolved: left to its platform, or failed.
-fn unresolved(deploy: &Deploy, why: NotResolved, is_required: bool) -> Deploy {
-    match why {
-        NotResolved::Missing(message) => failed(deploy, Reason::IMAGE_NOT_FOUND, message),
-        NotResolved::Stored if is_required => {
+fn unresolved(state: &State, deploy: &Deploy, why: NotResolved, is_required: bool) -> Deploy {
+    match (why, &state.app_state.app.policy.signed) {
+        (NotResolved::Stored, Some(requirement)) => {
+            unsigned(deploy, requirement, "it was made on the platform itself, where nothing is signed")
+        }
+        (NotResolved::Unsigned { requirement, found }, _) if found.is_empty() => {
+            unsigned(deploy, &requirement, "it has no signatures and no attestations")
+        }
+        (NotResolved::Unsigned { requirement, found }, _) => {
+            unsigned(deploy, &requirement, &bounded_lines(&found).join("; "))
+        }
+        (NotResolved::Missing(message), _) => failed(deploy, Reason::IMAGE_NOT_FOUND, message),
+        (NotResolved::Stored, None) if is_required => {
             let message = "The image was made on the platform itself, where no registry names its digest.";
             failed(deploy, Reason::IMAGE_NOT_RESOLVED, message.to_owned())
         }
-        NotResolved::Stored => {
+        (NotResolved::Stored, None) => {
             with(deploy, Resolution::unresolved("the platform has one of its own, which came from no registry"))
         }
-        NotResolved::Refused(why) | NotResolved::Unavailable(why) if is_required => {
+        (NotResolved::Refused(why) | NotResolved::Unavailable(why), _) if is_required => {
             let message = format!("The image was not resolved, as the app requires: {why}");
             failed(deploy, Reason::IMAGE_NOT_RESOLVED, message)
         }
-        NotResolved::Refused(why) | NotResolved::Unavailable(why) => with(deploy, Resolution::unresolved(&why)),
+        (NotResolved::Refused(why) | NotResolved::Unavailable(why), _) => with(deploy, Resolution::unresolved(&why)),
     }
+}
+
+/// Returns a deploy that failed as its image lacks what is required, with what was found in its place.
+fn unsigned(deploy: &Deploy, requirement: &Requirement, found: &str) -> Deploy {
+    let mut required = requirement.to_string();
+    text::cut(&mut required, REQUIRED_SHOWN);
+    let found = found.trim_end_matches('.');
+    let message = format!("The app requires that the image is {required}. Found: {found}. Nothing was touched.");
+    failed(deploy, Reason::IMAGE_NOT_SIGNED, message)
 }
 
 fn with(deploy: &Deploy, resolution: Resolution) -> Deploy {

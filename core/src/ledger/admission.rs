@@ -61,8 +61,12 @@ pub fn promotion(
 }
 
 /// Returns whether the image of a deploy is looked up at its registry before anything begins: one that somebody names, if the
-/// app's policy does not say otherwise. What ran before, and what was built for the app, is known.
+/// app's policy does not say otherwise. What ran before, and what was built for the app, is known; where signatures are required,
+/// so is a version that has succeeded, or was found signed, and no other.
 pub fn is_to_be_resolved(app: &App, deploy: &NewDeploy) -> bool {
+    if deploy.is_unproven && app.source == Source::Image && app.policy.signed.is_some() {
+        return deploy.image.is_some();
+    }
     let is_named = match deploy.trigger {
         Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Registry => true,
         Trigger::Rollback | Trigger::Git | Trigger::Config => false,

@@ -46,6 +46,8 @@ pub struct NewDeploy {
     pub configuration: Option<Brought>,
     /// The new [`Deploy::unreleased`].
     pub unreleased: bool,
+    /// Whether the image is that of an earlier version which is not [proven](Deploy::is_proven).
+    pub is_unproven: bool,
     /// Whether the image is resolved at its registry before anything begins.
     pub resolves: bool,
     /// The new [`Deploy::trace`].
@@ -284,6 +286,7 @@ impl NewDeploy {
             scale: Scale::Keep,
             configuration: None,
             unreleased: false,
+            is_unproven: false,
             resolves: false,
             trace,
         }

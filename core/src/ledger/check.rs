@@ -141,7 +141,12 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     let is_pending = deploy.resolution.as_deref() == Some(&Resolution::Pending);
     expect(!is_pending || waits && !deploy.touched, "went on before its registry had answered");
     expect(!deploy.is_resolved() || deploy.digest.is_some(), "is resolved, and has no digest");
-    expect(deploy.resolution.is_none() || deploy.trigger != Trigger::Rollback, "goes back, and asks a registry");
+    let returned_to = match (deploy.trigger, &deploy.from) {
+        (Trigger::Rollback, Some(Origin::Revision(target))) => history.iter().find(|other| other.revision == *target),
+        _ => None,
+    };
+    let is_known = returned_to.is_some_and(Deploy::is_proven);
+    expect(deploy.resolution.is_none() || !is_known, "goes back to what has succeeded, and asks a registry");
     expect(
         deploy.trigger != Trigger::Rollback || matches!(deploy.from, Some(Origin::Revision(_))),
         "is a rollback to nothing",

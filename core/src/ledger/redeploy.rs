@@ -73,6 +73,7 @@ pub(super) fn repeat(version: &Deploy, cause: &Cause) -> Result<NewDeploy, Refus
         from: Some(Origin::Same(version.revision)),
         effective: Some(version.effective),
         unreleased: version.lacks_release(),
+        is_unproven: !version.is_proven(),
         ..NewDeploy::new(cause)
     })
 }

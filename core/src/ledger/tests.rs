@@ -49,6 +49,7 @@ fn deploy(tag: &str) -> Admission {
         configuration: None,
         sequence: None,
         unreleased: false,
+        is_unproven: false,
         resolves: false,
         trace: None,
         committed_at: None,

@@ -12,6 +12,7 @@ use crate::{
     follow::Follow,
     image::{Digest, ImageRef, Repositories},
     lock::Locks,
+    requirement::Requirement,
     source::GitSource,
     text::{checked_text, text_conversions, with_fields, words},
     time::{Timestamp, maybe_millis, millis},
@@ -378,6 +379,9 @@ pub struct Policy {
     /// the other make one deploy.
     #[serde(with = "millis", rename = "follow_settle_ms", default = "follow_settle_by_default")]
     pub follow_settle: Duration,
+    /// The signatures that an image app's images must have before they are deployed; `None`: they need none.
+    // Written even if it is `None`: see `poll`.
+    pub signed: Option<Requirement>,
     /// How often the source is polled: a git app's branch, or the repository that an image app follows; `None`: never.
     // Written even if it is `None`: a store that keeps fields which a newer version has added keeps absent fields too.
     #[serde(with = "maybe_millis", rename = "poll_ms")]
@@ -456,6 +460,7 @@ impl Default for Policy {
             keep: keep_by_default(),
             follow: None,
             follow_settle: follow_settle_by_default(),
+            signed: None,
             poll: None,
         }
     }

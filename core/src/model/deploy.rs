@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use decision::{Decision, Ruling};
 pub use resolution::Resolution;
+pub(crate) use resolution::bounded_lines;
 pub use scale::{Scale, Stopped};
 pub use sequence::{SEQUENCE_MAX, Sequence};
 pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
@@ -272,6 +273,8 @@ impl Reason {
     pub const COMMIT_MISMATCH: &'static str = "commit-mismatch";
     /// The digest of the image could not be found out, and the app's policy requires it.
     pub const IMAGE_NOT_RESOLVED: &'static str = "image-not-resolved";
+    /// The image lacks a signature or an attestation that the app's policy requires.
+    pub const IMAGE_NOT_SIGNED: &'static str = "image-not-signed";
     /// The source has no such commit.
     pub const COMMIT_NOT_FOUND: &'static str = "commit-not-found";
     /// More than one commit of the source begins with the posted prefix.
@@ -490,6 +493,19 @@ impl Deploy {
     /// Returns whether the registry has named the image's digest, so that it is the one that is deployed.
     pub fn is_resolved(&self) -> bool {
         matches!(self.resolution.as_deref(), Some(Resolution::Resolved { .. }))
+    }
+
+    /// Those who signed the image, each as a line; empty unless signatures were asked for and found.
+    pub fn signed_by(&self) -> &[String] {
+        match self.resolution.as_deref() {
+            Some(Resolution::Resolved { signed_by, .. }) => signed_by,
+            Some(Resolution::Pending | Resolution::Unresolved { .. }) | None => &[],
+        }
+    }
+
+    /// Returns whether the version may be returned to without a look at its signatures: it has succeeded, or they were found.
+    pub fn is_proven(&self) -> bool {
+        self.status() == Status::Succeeded || !self.signed_by().is_empty()
     }
 
     /// Returns whether the deploy may begin to roll out: it has an image, and waits for no registry.

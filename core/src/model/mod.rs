@@ -16,6 +16,7 @@ pub mod lock;
 pub mod network;
 pub mod replica;
 pub mod request;
+pub mod requirement;
 pub mod run;
 pub mod source;
 pub mod text;

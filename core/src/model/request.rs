@@ -13,6 +13,7 @@ use crate::{
     configuration::VariablesChange,
     deploy::{Actor, Commit, Revision, Scale, Sequence, Trigger},
     image::ImageRef,
+    requirement::{Attestation, Requirement, Signer},
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
     text::{with_fields, words},
     time::Timestamp,
@@ -373,6 +374,10 @@ pub struct PolicyChange {
     pub follow: Option<Option<crate::follow::Follow>>,
     /// The new [`Policy::follow_settle`].
     pub follow_settle: Option<Duration>,
+    /// The new signers of [`Policy::signed`]; empty: its images need no signature.
+    pub signers: Option<Vec<Signer>>,
+    /// The new attestation of [`Policy::signed`]; `Some(None)`: its images need none.
+    pub attestation: Option<Option<Attestation>>,
     /// The new [`Policy::poll`]; `Some(None)` ends polling.
     pub poll: Option<Option<Duration>>,
 }
@@ -435,9 +440,15 @@ impl SourceChange {
 
 impl PolicyChange {
     /// Returns the policy with the change made.
-    #[must_use]
-    pub fn apply(self, policy: Policy) -> Policy {
-        Policy {
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`] if nobody signs an attestation that the policy would require.
+    pub fn apply(self, policy: Policy) -> Result<Policy, Refusal> {
+        let field =
+            if self.attestation.is_some() { Field::PolicyRequireAttestation } else { Field::PolicyRequireSignature };
+        let signed = Requirement::changed(policy.signed, self.signers, self.attestation)
+            .map_err(|invalid| Refusal::InvalidField(field, format!("{}.", invalid.rule)))?;
+        Ok(Policy {
             on_failure: self.on_failure.unwrap_or(policy.on_failure),
             hold: self.hold.unwrap_or(policy.hold),
             settle: self.settle.unwrap_or(policy.settle),
@@ -464,7 +475,8 @@ impl PolicyChange {
             }),
             follow: self.follow.unwrap_or(policy.follow),
             follow_settle: self.follow_settle.unwrap_or(policy.follow_settle),
-        }
+            signed,
+        })
     }
 }
 
@@ -550,6 +562,8 @@ fields! {
     PolicyKeep = "policy.keep",
     PolicyFollow = "policy.follow",
     PolicyFollowSettle = "policy.follow_settle",
+    PolicyRequireSignature = "policy.require_signature",
+    PolicyRequireAttestation = "policy.require_attestation",
     PolicyPoll = "policy.poll",
     GitUrl = "git.url",
     GitBranch = "git.branch",

@@ -45,6 +45,7 @@ mod observer;
 mod registry;
 mod releases;
 mod rollout;
+mod signatures;
 mod tokens;
 mod verifier;
 
@@ -70,5 +71,6 @@ pub use rollout::{
     SettingValue, SettingsRequest, StoredImages, TargetDescription, TargetReader, TargetRequest, TargetSetting,
     Validated, WorkloadState,
 };
+pub use signatures::{FOUND_MAX, ImageVerifier, Verified};
 pub use tokens::{PreviousToken, Sealing, TokenMark, TokenMatcher, TokenStore, WebhookSecret};
 pub use verifier::{CheckSetting, KindOfCheck, MeasureSpec, Measured, TimesBefore, Verifier};

@@ -74,6 +74,8 @@ pub struct Ports {
     pub verifier: Option<Arc<dyn crate::ports::Verifier>>,
     /// The reader of registries; `None`: no image is looked up at one.
     pub registry: Option<Arc<dyn crate::ports::Registry>>,
+    /// What verifies the signatures of images; `None`: no app can require any.
+    pub image_verifier: Option<Arc<dyn crate::ports::ImageVerifier>>,
     /// The source of randomness.
     pub rng: Arc<dyn Rng>,
 }
@@ -110,6 +112,7 @@ impl Ports {
             configurations: None,
             verifier: None,
             registry: None,
+            image_verifier: None,
             clock,
             rng,
         }
@@ -168,6 +171,8 @@ pub struct Deployer {
     measuring: Slots,
     /// The calls of registries for images that are to be deployed.
     resolving: Slots,
+    /// The calls that verify the signatures of such images.
+    verifying: Slots,
     /// Held by the commands of checks.
     check_commands: Slots,
     waiting_commands: drive::WaitingCommands,
@@ -214,6 +219,7 @@ impl Deployer {
             configuration_turns: read::SharedValues::default(),
             measuring: Slots::with_share(drive::MEASUREMENTS.0, drive::MEASUREMENTS.1),
             resolving: Slots::with_share(drive::RESOLVING.0, drive::RESOLVING.1),
+            verifying: Slots::with_share(drive::RESOLVING.0, drive::RESOLVING.1),
             check_commands: Slots::with_share(drive::COMMANDS.0, drive::COMMANDS.1),
             waiting_commands: drive::WaitingCommands::default(),
             ending_runs: drive::EndingRuns::default(),

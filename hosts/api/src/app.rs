@@ -88,7 +88,7 @@ impl CreateApp {
         }
         app.target = target;
         app.image = optional(Field::Image, self.image.as_deref())?;
-        app.policy = self.policy.parse()?.apply(app::Policy::default());
+        app.policy = self.policy.parse()?.apply(app::Policy::default())?;
         app.take_over = self.take_over;
         app.adopt = self.adopt;
         Ok(app)

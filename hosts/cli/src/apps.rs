@@ -3,6 +3,7 @@
 use rollhook_api::{App, Degraded, Hold, Policy, Polling, Stopped, WorkloadState, words};
 use rollhook_core::{
     app::{HoldPolicy, OnFailure, Settings, Source},
+    requirement::{Attestation, Signer},
     text::escaped,
     time::Timestamp,
 };
@@ -315,8 +316,26 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("keep", policy.keep.to_string()),
         ("follow", policy.follow.clone()),
         ("follow-settle", policy.follow_settle.clone()),
+        ("require-signature", signers(&policy.require_signature)),
+        ("require-attestation", attestation(&policy.require_attestation)),
         ("poll", policy.poll.clone()),
     ]
+}
+
+/// Returns signers by the fingerprints of their keys.
+fn signers(texts: &[String]) -> String {
+    let shown = |text: &String| text.parse::<Signer>().map_or_else(|_| text.clone(), |signer| signer.to_string());
+    let shown: Vec<String> = texts.iter().map(shown).collect();
+    if shown.is_empty() { "none".to_owned() } else { shown.join(" or ") }
+}
+
+/// Returns an attestation, its signer by the fingerprint of the key.
+fn attestation(text: &str) -> String {
+    match text.parse::<Attestation>() {
+        _ if text.is_empty() => "none".to_owned(),
+        Ok(attestation) => attestation.to_string(),
+        Err(_) => text.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -168,6 +168,11 @@ fn not_resolved(deploy: &Deploy) -> Option<String> {
     deploy.not_resolved.as_deref().map(|why| format!("  not resolved: {}", escaped(why)))
 }
 
+/// Returns who signed the image of an entry, a line each.
+fn signed_by(deploy: &Deploy) -> impl Iterator<Item = String> + '_ {
+    deploy.signed_by.iter().map(|line| format!("  signed: {}", escaped(line)))
+}
+
 /// Returns the commit of an entry, with what the image's own label says of it.
 pub(crate) fn commit(deploy: &Deploy) -> Option<String> {
     let remark = words::commit_remark(deploy).map(|remark| format!(" ({remark})")).unwrap_or_default();
@@ -200,6 +205,7 @@ pub(crate) fn ending(deploy: &Deploy, app: Option<&App>) -> Vec<String> {
     lines.extend(words::outcome(deploy, app).map(|outcome| format!("  {}", escaped(&outcome))));
     lines.extend(under_way(deploy));
     lines.extend(not_resolved(deploy));
+    lines.extend(signed_by(deploy));
     lines.extend(checks(deploy));
     lines.extend(watch(deploy));
     let Some(evidence) = &deploy.evidence else { return lines };

@@ -121,7 +121,7 @@ fn log_warnings() {
 
 async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliError> {
     match command {
-        Command::App(command) => app(session, command).await,
+        Command::App(command) => Box::pin(app(session, command)).await,
         Command::Environment(EnvironmentCommand::Lock(args)) => lock::lock_environment(session, &args).await,
         Command::Environment(EnvironmentCommand::Unlock(name)) => lock::unlock_environment(session, &name).await,
         Command::Environment(EnvironmentCommand::Locks) => lock::locked_environments(session).await,

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{ConfigurationStore, DeployObserver, HistoryStore, Registry, RolloutDriver, TokenStore, Verifier},
+    ports::{
+        ConfigurationStore, DeployObserver, HistoryStore, ImageVerifier, Registry, RolloutDriver, TokenStore, Verifier,
+    },
     service::{BuildPorts, Deployer, Ports},
 };
 
@@ -57,6 +59,13 @@ impl Builder {
     /// Looks images up at registries by this reader; without one none is looked up.
     pub fn registry(mut self, registry: Arc<dyn Registry>) -> Self {
         self.ports.registry = Some(registry);
+        self
+    }
+
+    /// Verifies the signatures of images that apps require by this verifier, beside a [reader of registries](Builder::registry);
+    /// without one no app can require any.
+    pub fn image_verifier(mut self, verifier: Arc<dyn ImageVerifier>) -> Self {
+        self.ports.image_verifier = Some(verifier);
         self
     }
 

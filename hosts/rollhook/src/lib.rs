@@ -9,7 +9,7 @@
 //!        ▼
 //!   TokenStore · HistoryStore · ConfigurationStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
-//!   memory · sqlite · postgres · kubernetes · docker · git · command · checks · registry, or your own
+//!   memory · sqlite · postgres · kubernetes · docker · git · command · checks · registry · signatures, or your own
 //! ```
 //!
 //! A deploy is accepted once it is stored, and then ends, with a status that says what the cluster was seen to run.
@@ -28,6 +28,7 @@
 //! | `workloads` | apps with several workloads, deployed as one by any rollout driver |
 //! | `checks` | checks of versions in use, by requests and by queries of Prometheus |
 //! | `registry` | the digests that tags mean, with platforms and labels, and lists of tags, read at registries |
+//! | `signatures` | who signed an image, and how it was built, verified at its registry |
 //! | `git` | branches read by git, builds by a program on this machine |
 //!
 //! A deploy from CI, one that fails and is put right, and a rollback:
@@ -132,6 +133,8 @@ pub use rollhook_postgres as postgres;
 pub use rollhook_registry as registry;
 #[cfg(feature = "sealing")]
 pub use rollhook_sealing as sealing;
+#[cfg(feature = "signatures")]
+pub use rollhook_signatures as signatures;
 #[cfg(feature = "sqlite")]
 pub use rollhook_sqlite as sqlite;
 #[cfg(feature = "workloads")]

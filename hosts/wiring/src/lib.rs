@@ -35,7 +35,7 @@ pub use events::EventsStop;
 pub use installation::{Installation, InstalledSecret};
 pub use manifests::Manifests;
 pub use open::{Opened, Rebound, open, rebind};
-pub use registries::{RegistrySettings, registry};
+pub use registries::{RegistrySettings, image_verifier, registry};
 pub use reviewer::ReviewAudience;
 pub use rollhook::{StopSignals, SystemRng, TokioClock, machine};
 pub use rollhook_command::{Bytes, DiskLimits, disk_space};

@@ -19,7 +19,7 @@ use rollhook_workloads::Workloads;
 
 use crate::{
     BuilderStop, Created, DriverUrl, Error, EventsStop, Settings, StoreLock, StoreUrl, SystemRng, TokioClock, builder,
-    events, registry,
+    events, image_verifier, registry,
     store::{self, Store},
 };
 
@@ -52,6 +52,8 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
     let url = settings.store.named()?;
     let driver = settings.driver.unwrap_or_default();
+    let registry = registry(&settings.registries, &driver);
+    let image_verifier = image_verifier(&settings.registries, registry.clone())?;
     let disk = settings.low_disk.unwrap_or_default();
     // Driver and builder go first: if they cannot be opened, nothing is created.
     let rollouts = self::driver(driver, settings, clock.clone()).await?;
@@ -82,7 +84,8 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
         ports.builder = builder;
         ports.configurations = Some(configurations);
         ports.verifier = Some(Arc::new(HttpVerifier::new(addresses)));
-        ports.registry = Some(registry(&settings.registries, &driver));
+        ports.registry = Some(registry);
+        ports.image_verifier = Some(Arc::new(image_verifier));
     });
     let key_written = sealed.and_then(|sealed| sealed.key_written());
     Ok(Opened { ports, management, store: url, created, key_written, builder: stop, events })

@@ -2,10 +2,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rollhook_core::{ports::Registry, source::HostPattern};
+use rollhook_core::source::HostPattern;
 use rollhook_registry::{HttpRegistry, LoginFiles};
+use rollhook_signatures::SignatureVerifier;
 
-use crate::DriverUrl;
+use crate::{DriverUrl, Error};
 
 /// Which registries a host reads images at, and with which logins.
 #[derive(Clone, Debug, Default)]
@@ -28,15 +29,33 @@ pub struct RegistrySettings {
         arg(long, env = "ROLLHOOK_INSECURE_REGISTRY", value_name = "PATTERN", value_delimiter = ',')
     )]
     pub insecure_registry: Vec<HostPattern>,
+    /// Trust root of Sigstore (trusted_root.json) with those who vouch for the identities of signers [default: the public instance,
+    /// as it was known when this program was built]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_SIGNATURE_ROOT", value_name = "FILE"))]
+    pub signature_root: Option<PathBuf>,
 }
 
 /// Returns the reader of registries for what this driver rolls out.
-pub fn registry(settings: &RegistrySettings, driver: &DriverUrl) -> Arc<dyn Registry> {
+pub fn registry(settings: &RegistrySettings, driver: &DriverUrl) -> Arc<HttpRegistry> {
     Arc::new(HttpRegistry::new(rollhook_registry::RegistrySettings {
         logins: settings.registry_config.clone().map_or(LoginFiles::OfUser, LoginFiles::At),
         hosts: settings.registry_host.clone(),
         insecure: insecure(settings, driver),
     }))
+}
+
+/// Returns the verifier of signatures at the registries of this reader.
+///
+/// # Errors
+/// [`Error::Usage`] if the trust root cannot be read.
+pub fn image_verifier(settings: &RegistrySettings, registry: Arc<HttpRegistry>) -> Result<SignatureVerifier, Error> {
+    let Some(path) = &settings.signature_root else {
+        return SignatureVerifier::new(registry, None)
+            .map_err(|why| Error::Usage(format!("the embedded trust root of signatures {why}")));
+    };
+    let unusable = |why: String| Error::Usage(format!("--signature-root: {} {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
+    SignatureVerifier::new(registry, Some(&text)).map_err(unusable)
 }
 
 fn insecure(settings: &RegistrySettings, driver: &DriverUrl) -> Vec<HostPattern> {

@@ -1,12 +1,10 @@
 //! Answers that are longer, shorter or other than they should be, and what is asked at all.
 
 use rollhook_core::error::{Entity, Error};
+use rollhook_testing::fixtures::scripted::{self, Answer, Ends, Server, digest};
 use serde_json::{Map, json};
 
-use crate::{
-    images::{Image, OCI_CONFIGURATION, Reader, at, configuration},
-    server::{Answer, Ends, Server, digest},
-};
+use crate::images::{Image, OCI_CONFIGURATION, Reader, at, configuration};
 
 #[tokio::test]
 async fn image_that_was_read_is_asked_for_by_its_head_alone() {
@@ -14,7 +12,7 @@ async fn image_that_was_read_is_asked_for_by_its_head_alone() {
     let reader = Reader::anonymous();
     let first = reader.resolve(&at(&server)).await.unwrap();
     let digest = Image::new().digest();
-    let blob = format!("GET /v2/shop/api/blobs/{}", crate::server::digest(&Image::new().configuration));
+    let blob = format!("GET /v2/shop/api/blobs/{}", scripted::digest(&Image::new().configuration));
     let manifests = |reference: &str| format!("/v2/shop/api/manifests/{reference}");
     let by_tag = format!("HEAD {}", manifests("v1"));
     assert_eq!(server.lines(), [by_tag.clone(), format!("GET {}", manifests(&digest)), blob]);

@@ -9,9 +9,8 @@ use rollhook_core::{
     ports::{Registry, Resolved, TagPage, TagQuery},
 };
 use rollhook_registry::{HttpRegistry, LoginFiles, RegistrySettings};
+use rollhook_testing::fixtures::scripted::{Answer, Request, Server, digest};
 use serde_json::{Map, Value, json};
-
-use crate::server::{Answer, Request, Server, digest};
 
 pub(crate) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

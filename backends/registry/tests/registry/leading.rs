@@ -2,13 +2,11 @@
 
 use rollhook_core::{error::Error, ports::Resolved};
 use rollhook_registry::{HttpRegistry, LoginFiles, RegistrySettings};
+use rollhook_testing::fixtures::scripted::{Answer, Reaction, Request, Server};
 use rollhook_testing::free_address;
 use serde_json::json;
 
-use crate::{
-    images::{Image, Reader, at},
-    server::{Answer, Reaction, Request, Server},
-};
+use crate::images::{Image, Reader, at};
 
 /// Starts a registry that keeps its blobs elsewhere.
 fn leading(to: String) -> Server {

@@ -7,13 +7,11 @@ use std::{
 
 use rollhook_core::error::Error;
 use rollhook_registry::LoginFiles;
+use rollhook_testing::fixtures::scripted::{Answer, Request, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{
-    images::{Image, Reader, at},
-    server::{Answer, Request, Server},
-};
+use crate::images::{Image, Reader, at};
 
 /// The words of ada with the password hunter2.
 const BASIC: &str = "Basic YWRhOmh1bnRlcjI=";

@@ -18,14 +18,14 @@ use rollhook_core::{
 };
 use rollhook_testing::{
     Call,
-    fixtures::{ImageRegistry, RegistryProgram},
+    fixtures::{
+        ImageRegistry, RegistryProgram,
+        scripted::{self, Answer, Ends, Reaction, Request, Server},
+    },
 };
 use serde_json::{Value, json};
 
-use crate::{
-    images::{OCI_CONFIGURATION, OCI_INDEX, OCI_MANIFEST, Reader, named},
-    server::{Answer, Ends, Reaction, Request, Server},
-};
+use crate::images::{OCI_CONFIGURATION, OCI_INDEX, OCI_MANIFEST, Reader, named};
 
 struct Real {
     upstream: ImageRegistry,
@@ -113,7 +113,7 @@ impl Real {
             "config": {"mediaType": OCI_CONFIGURATION, "digest": digest, "size": configuration.len()},
         });
         let manifest = manifest.to_string().into_bytes();
-        let own = crate::server::digest(&manifest);
+        let own = scripted::digest(&manifest);
         self.upstream.push_manifest(path, tag.unwrap_or(&own), OCI_MANIFEST, &manifest);
         json!({"mediaType": OCI_MANIFEST, "digest": own, "size": manifest.len()})
     }

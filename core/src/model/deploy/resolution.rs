@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::image::ImageLabels;
+use crate::{image::ImageLabels, ports::FOUND_MAX};
 
 /// The longest reason, in characters.
 const WHY_MAX: usize = 500;
@@ -20,6 +20,9 @@ pub enum Resolution {
         /// The labels by which the image says where it comes from.
         #[serde(default, skip_serializing_if = "ImageLabels::is_empty")]
         labels: ImageLabels,
+        /// Those who signed the image, and its attestation, each as a line; empty where nothing was required.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        signed_by: Vec<String>,
     },
     /// The digest is not known, and the platform finds the image by its tag.
     Unresolved {
@@ -35,6 +38,11 @@ impl Resolution {
         Self::Unresolved { why: why.chars().take(WHY_MAX).collect() }
     }
 
+    /// Returns the resolution of an image with these labels and signers, of which the entry keeps as much as it may hold.
+    pub fn resolved(labels: ImageLabels, signed_by: &[String]) -> Self {
+        Self::Resolved { labels, signed_by: bounded_lines(signed_by) }
+    }
+
     /// Returns why the image was not resolved, a clause; `None` if it was, or is still to be.
     pub fn gap(&self) -> Option<&str> {
         match self {
@@ -42,6 +50,13 @@ impl Resolution {
             Self::Pending | Self::Resolved { .. } => None,
         }
     }
+}
+
+/// Returns lines about signatures as an entry shows them: they come from whoever wrote to the registry.
+pub(crate) fn bounded_lines(lines: &[String]) -> Vec<String> {
+    let (count, length) = FOUND_MAX;
+    let shown = |line: &String| crate::text::escaped(line).chars().take(length).collect();
+    lines.iter().take(count).map(shown).collect()
 }
 
 #[cfg(test)]
@@ -60,10 +75,13 @@ mod tests {
     fn stored_form_has_labels_only_where_there_are_some() {
         let stored = |resolution: &Resolution| serde_json::to_string(resolution).unwrap();
         let labels = ImageLabels::default();
-        assert_eq!(stored(&Resolution::Resolved { labels }), r#"{"kind":"resolved"}"#);
+        assert_eq!(stored(&Resolution::resolved(labels, &[])), r#"{"kind":"resolved"}"#);
         let labels = ImageLabels::default().or([("org.opencontainers.image.version", "1.2")]);
-        let resolved = Resolution::Resolved { labels };
+        let resolved = Resolution::resolved(labels.clone(), &[]);
         assert_eq!(stored(&resolved), r#"{"kind":"resolved","labels":{"version":"1.2"}}"#);
         assert_eq!(serde_json::from_str::<Resolution>(&stored(&resolved)).unwrap(), resolved);
+        let signed = Resolution::resolved(labels, &["ada\u{1b}".to_owned()]);
+        let text = r#"{"kind":"resolved","labels":{"version":"1.2"},"signed_by":["ada\\u{1b}"]}"#;
+        assert_eq!((stored(&signed).as_str(), serde_json::from_str::<Resolution>(text).unwrap()), (text, signed));
     }
 }

@@ -68,7 +68,7 @@ impl Deployer {
             if new_target.as_ref().is_some_and(|(before, _)| *before != app.target) {
                 return Err(Refusal::Busy);
             }
-            let new_policy = policy.clone().apply(app.policy.clone());
+            let new_policy = policy.clone().apply(app.policy.clone())?;
             let new_policy = checked(checks.completed(new_policy, &app.policy.checks)?)?;
             let new_source = match app.source.clone() {
                 other if source == SourceChange::default() => other,
@@ -87,6 +87,10 @@ impl Deployer {
             let polling = |policy: &Policy| (policy.poll, policy.follow.clone(), policy.follow_settle);
             if polling(&new_policy) != polling(&app.policy) {
                 rules.pollable(&new_policy, &new_source)?;
+            }
+            let signing = |policy: &Policy| (policy.signed.clone(), policy.resolve);
+            if signing(&new_policy) != signing(&app.policy) {
+                rules.verifiable(&new_policy, &new_source)?;
             }
             change.configure(new_source, new_policy, now);
             if let Some((_, after)) = &new_target {

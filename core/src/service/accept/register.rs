@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 
 use crate::{
     app::{
-        App, AppId, AppUid, FOLLOW_SETTLE_MAX, Namespace, POLL_MAX, Policy, Settings, Source, VALUE_BYTES,
+        App, AppId, AppUid, FOLLOW_SETTLE_MAX, Namespace, POLL_MAX, Policy, Resolve, Settings, Source, VALUE_BYTES,
         settings_bytes,
     },
     deploy::{Actor, Deploy, Trigger},
@@ -16,7 +16,7 @@ use crate::{
         registration::{self, NewTarget},
     },
     lock::Locks,
-    ports::{AppPage, AppRef, TargetRequest, Validated},
+    ports::{AppPage, AppRef, ImageVerifier, TargetRequest, Validated},
     request::{Cause, Field, IdempotencyKey, Refusal, Registration},
     service::{Deployer, Outcome, accept::apps::checked, drive::TTL, journal::Snapshot, unwritten},
     source::AllowedSources,
@@ -50,12 +50,13 @@ impl Registered {
 }
 
 /// The sources that apps may have here.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct SourceRules {
     /// The sources that a builder may read; `None`: there is no builder.
     allowed: Option<AllowedSources>,
     min_poll: Duration,
     reads_registries: bool,
+    image_verifier: Option<Arc<dyn ImageVerifier>>,
 }
 
 impl SourceRules {
@@ -107,6 +108,31 @@ impl SourceRules {
         }
         Ok(())
     }
+
+    /// Returns `Ok` if the signatures that the policy requires can be verified here.
+    pub(crate) fn verifiable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
+        let Some(requirement) = &policy.signed else { return Ok(()) };
+        let field = if requirement.signers().is_empty() {
+            Field::PolicyRequireAttestation
+        } else {
+            Field::PolicyRequireSignature
+        };
+        let refused = |why: &str| Err(Refusal::InvalidField(field, why.to_owned()));
+        if *source != Source::Image {
+            return refused("the images of a git app are built here, and are signed by nobody.");
+        }
+        let Some(verifier) = self.image_verifier.as_ref().filter(|_| self.reads_registries) else {
+            return refused(
+                "this server reads no registries, or verifies no signatures, so that apps cannot require them.",
+            );
+        };
+        if policy.resolve == Resolve::Off {
+            return refused(
+                "what is signed is the digest, which resolve off does not look up: set it to auto or require.",
+            );
+        }
+        verifier.check(requirement).or_else(|why| refused(&why))
+    }
 }
 
 /// Returns `Ok` if the settings of a workload take no more than an app may have of every replica's memory.
@@ -127,7 +153,12 @@ pub fn check_settings(settings: &Settings) -> Result<(), Refusal> {
 impl Deployer {
     pub(crate) fn source_rules(&self) -> SourceRules {
         let allowed = self.ports.builder.as_ref().map(|builder| builder.sources.clone());
-        SourceRules { allowed, min_poll: self.min_poll, reads_registries: self.resolves() }
+        SourceRules {
+            allowed,
+            min_poll: self.min_poll,
+            reads_registries: self.resolves(),
+            image_verifier: self.ports.image_verifier.clone(),
+        }
     }
 
     /// Registers an app. An existing workload is adopted: nothing is patched, and revision 1 is the running image. A
@@ -156,6 +187,7 @@ impl Deployer {
         }
         let wanted = Registration { policy: checked(wanted.policy)?, ..wanted };
         rules.pollable(&wanted.policy, &wanted.source)?;
+        rules.verifiable(&wanted.policy, &wanted.source)?;
         // Before the settings of all other apps of the namespace are read.
         check_settings(&wanted.target)?;
         let request = TargetRequest {

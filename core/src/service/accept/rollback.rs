@@ -8,7 +8,7 @@ use crate::{
     configuration::{VariableName, Variables},
     deploy::{Deploy, Revision, Trigger},
     ledger::{
-        Admission, AppState, OtherDeploys, Revoked, configuration,
+        Admission, AppState, NewDeploy, OtherDeploys, Revoked, configuration,
         rollback::{self, Target},
     },
     ports::Page,
@@ -41,6 +41,10 @@ impl Deployer {
                 }
                 target => target.map(|target| (target, Vec::new())),
             };
+            let is_proven = match &target {
+                Ok((target, _)) => self.is_proven(&read, target).await?,
+                Err(_) => false,
+            };
             if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
                 return Err(away);
             }
@@ -63,6 +67,7 @@ impl Deployer {
                     return Err(Refusal::ConfigurationRevoked { target: target.revision, variables }.into());
                 }
                 let deploy = rollback::deploy(state, &target, &cause)?;
+                let deploy = NewDeploy { is_unproven: !is_proven, ..deploy };
                 let deploy = if with_configuration { rollback::with_configuration(deploy, &target) } else { deploy };
                 let admission = Admission {
                     others: OtherDeploys::EndSuperseded,
@@ -115,6 +120,19 @@ impl Deployer {
                 Ok(found)
             }
             Target::None => Err(no_success(&access.id, state.latest)),
+        }
+    }
+
+    /// Returns whether the version of a rollback's target is known to be signed or to have succeeded: the target itself, which may
+    /// be a return that failed, or the version that it returned to.
+    async fn is_proven(&self, state: &AppState, target: &Deploy) -> Outcome<bool> {
+        if target.is_proven() || target.effective == target.revision {
+            return Ok(target.is_proven());
+        }
+        match self.entry_of(state, target.effective).await {
+            Ok(version) => Ok(version.is_proven()),
+            Err(Refusal::RevisionNotFound(_)) => Ok(false),
+            Err(refusal) => Err(refusal),
         }
     }
 

@@ -148,6 +148,9 @@ impl Driver<'_> {
         if !self.deployer.resolves() {
             state = state.without_registry();
         }
+        if self.deployer.ports.image_verifier.is_none() {
+            state = state.without_image_verifier();
+        }
         let mut event = Event::Loaded(Box::new(app_state));
         let mut under_way = UnderWay::default();
         loop {

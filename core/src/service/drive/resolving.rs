@@ -16,12 +16,13 @@ use futures_util::{
 use crate::{
     app::{App, AppId, Resolve},
     deploy::Revision,
-    engine::resolving::{NotResolved, ResolveSpec},
+    engine::resolving::{FoundImage, NotResolved, ResolveSpec, SignedImage},
     image::ImageRef,
     ledger::{NewDeploy, admission},
-    ports::Resolved,
+    ports::{Resolved, Verified},
     request::Refusal,
-    service::Deployer,
+    requirement::Requirement,
+    service::{Deployer, drive::polling::sentence},
     slots::Rank,
 };
 
@@ -29,17 +30,19 @@ use crate::{
 pub(crate) const RESOLVING: (usize, usize) = (16, 4);
 /// The longest time in which a registry names an image: a deploy waits for it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The longest time in which the signatures of an image are verified, with the wait for a slot: a registry is asked for each.
+const VERIFIED_WITHIN: Duration = Duration::from_secs(35);
 
 /// An image whose registry is being asked.
 pub(crate) struct Resolving<'a> {
     /// The revision of its deploy.
     pub(crate) revision: Revision,
-    answer: MaybeDone<BoxFuture<'a, Result<Resolved, NotResolved>>>,
+    answer: MaybeDone<BoxFuture<'a, Result<Box<FoundImage>, NotResolved>>>,
 }
 
 impl Resolving<'_> {
     /// Waits for the answer, and takes it.
-    pub(crate) async fn answered(&mut self) -> (Revision, Result<Resolved, NotResolved>) {
+    pub(crate) async fn answered(&mut self) -> (Revision, Result<Box<FoundImage>, NotResolved>) {
         let revision = self.revision;
         let answer = poll_fn(|context| {
             self.poll(context);
@@ -67,31 +70,83 @@ impl Deployer {
         self.ports.registry.is_some() && self.ports.rollouts.fetches_images()
     }
 
-    /// Returns whether a deploy that is accepted here has its image resolved; where a digest is required, also by another process.
+    /// Returns whether a deploy that is accepted here has its image resolved; where a digest or a signature is required, also by another process.
     pub(crate) fn is_to_be_resolved(&self) -> impl Fn(&App, &NewDeploy) -> bool + Send + 'static {
         let (reads, fetches) = (self.resolves(), self.ports.rollouts.fetches_images());
         move |app, deploy| {
-            let is_asked = reads || fetches && app.policy.resolve == Resolve::Require;
+            // A process that can do neither ends a deploy that needs signatures.
+            let is_asked = reads || fetches && app.policy.resolve == Resolve::Require || app.policy.signed.is_some();
             is_asked && admission::is_to_be_resolved(app, deploy)
         }
     }
 
     /// Begins to ask for an image of an app.
     pub(crate) fn resolve(&self, app: AppId, spec: ResolveSpec) -> Resolving<'_> {
-        let ResolveSpec { revision, image } = spec;
+        let ResolveSpec { revision, image, requirement } = spec;
         let answer = async move {
-            let late = || Err(NotResolved::Unavailable(format!("{} has not answered in time.", image.registry())));
-            let answer = async {
+            let resolved = async {
                 let _slot = self.resolving.acquire_ranked(&app.namespace, Rank::Awaited).await;
                 self.resolved(&app, &image).await
             };
-            // A time that counts the wait for a slot as well: a deploy waits for all of it.
-            select_biased! {
-                answer = answer.boxed().fuse() => answer,
-                () = self.ports.clock.sleep(2 * ANSWER_WITHIN).fuse() => late(),
-            }
+            let resolved = self.answered_within(2 * ANSWER_WITHIN, &image, resolved).await?;
+            let signed = match requirement {
+                Some(requirement) => {
+                    let image = image.clone().pinned(resolved.digest.clone());
+                    let signed = async {
+                        let _slot = self.verifying.acquire_ranked(&app.namespace, Rank::Awaited).await;
+                        self.signed(&app, &image, requirement).await
+                    };
+                    Some(self.answered_within(VERIFIED_WITHIN, &image, signed).await?)
+                }
+                None => None,
+            };
+            Ok(Box::new(FoundImage { resolved, signed }))
         };
         Resolving { revision, answer: maybe_done(answer.boxed()) }
+    }
+
+    /// Returns an answer about an image, if it comes in time. The time counts the wait for a slot as well: a deploy waits for all
+    /// of it.
+    async fn answered_within<T: Send>(
+        &self,
+        time: Duration,
+        image: &ImageRef,
+        answer: impl Future<Output = Result<T, NotResolved>> + Send,
+    ) -> Result<T, NotResolved> {
+        select_biased! {
+            answer = answer.boxed().fuse() => answer,
+            () = self.ports.clock.sleep(time).fuse() => {
+                Err(NotResolved::Unavailable(format!("{} has not answered in time.", image.registry())))
+            }
+        }
+    }
+
+    /// Returns who signed an image, whose digest is known.
+    async fn signed(
+        &self,
+        app: &AppId,
+        image: &ImageRef,
+        requirement: Requirement,
+    ) -> Result<SignedImage, NotResolved> {
+        let unsigned = |requirement, found| NotResolved::Unsigned { requirement: Box::new(requirement), found };
+        let Some(verifier) = &self.ports.image_verifier else {
+            return Err(unsigned(requirement, vec!["this process verifies no signatures".to_owned()]));
+        };
+        match verifier.verify(&app.namespace, image, &requirement).await {
+            Ok(Verified::Signed { by }) => Ok(SignedImage { requirement, by }),
+            Ok(Verified::NotSigned { found }) => {
+                tracing::info!(%app, %image, "an image lacks the required signatures");
+                Err(unsigned(requirement, found))
+            }
+            Err(error) => {
+                tracing::warn!(%app, %image, error = %error.chain(), "verifying the signatures of an image failed");
+                let why = sentence(&error);
+                if error.is_unavailable() || error.is_conflict() {
+                    return Err(NotResolved::Unavailable(format!("its signatures could not be read: {why}")));
+                }
+                Err(unsigned(requirement, vec![why]))
+            }
+        }
     }
 
     async fn resolved(&self, app: &AppId, image: &ImageRef) -> Result<Resolved, NotResolved> {

@@ -270,6 +270,7 @@ impl BrokenBackend {
                 from: accepted.from,
                 effective,
                 unreleased: accepted.unreleased,
+                is_unproven: false,
                 resolves: accepted.resolution.is_some(),
                 adopted: accepted.adopted,
                 scale: accepted.scale,

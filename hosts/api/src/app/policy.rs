@@ -5,6 +5,7 @@ use rollhook_core::{
     follow::Follow,
     image::Repositories,
     request::{Field, PolicyChange, Refusal},
+    requirement::{Attestation, InvalidRequirement, Requirement, SIGNERS_MAX, Signer},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -76,6 +77,13 @@ pub struct Policy {
     /// How long what following has found must stay the newest before it is deployed.
     #[serde(default = "follow_settle_by_default")]
     pub follow_settle: String,
+    /// Those of whom one must have signed an image before it is deployed, each as `key=PEM` or `issuer=URL,subject=PATTERN`; empty: no
+    /// signature is required.
+    #[serde(default)]
+    pub require_signature: Vec<String>,
+    /// The attestation that an image must have before it is deployed, such as `slsa-provenance,builder=PATTERN`; empty for none.
+    #[serde(default)]
+    pub require_attestation: String,
     /// The interval at which the source is read, a git app's branch or a followed repository, or `off`.
     #[serde(default = "off")]
     pub poll: String,
@@ -144,9 +152,20 @@ impl Policy {
             keep: policy.keep,
             follow: policy.follow.as_ref().map_or_else(off, ToString::to_string),
             follow_settle: duration::format(policy.follow_settle),
+            require_signature: signers(policy),
+            require_attestation: attestation(policy),
             poll: policy.poll.map_or_else(off, duration::format),
         }
     }
+}
+
+fn signers(policy: &app::Policy) -> Vec<String> {
+    policy.signed.iter().flat_map(Requirement::signers).cloned().map(String::from).collect()
+}
+
+fn attestation(policy: &app::Policy) -> String {
+    let attestation = policy.signed.as_ref().and_then(Requirement::attestation);
+    attestation.cloned().map(String::from).unwrap_or_default()
 }
 
 /// A change of an app's policy; absent members stay as they are.
@@ -242,6 +261,16 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub follow_settle: Option<String>,
+    /// Those of whom one must have signed an image before it is deployed: `key=` and a public key as PEM text, or
+    /// `issuer=URL,subject=PATTERN`, an identity of keyless signing; a pattern is exact, or the beginning of a URL up to `/` or `@`
+    /// and `*`. An empty list requires no signature. What runs stays; rollbacks to what has succeeded are not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxItems" = SIGNERS_MAX))]
+    pub require_signature: Option<Vec<String>>,
+    /// The attestation that an image must have before it is deployed: `slsa-provenance`, with `builder=PATTERN` if it must name that
+    /// builder, and with the words of its signer if that is none of the image's. Empty for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_attestation: Option<String>,
     /// The interval at which the source is read, a git app's branch or a followed repository, such as `5m`, or `off`; at least
     /// what the server allows (`30s` by default), at most `24h`. An app that begins to follow is read every `5m`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -283,6 +312,8 @@ impl PolicyPatch {
             keep: self.keep,
             follow: self.follow.map(follow).transpose()?,
             follow_settle: length(Field::PolicyFollowSettle, self.follow_settle)?,
+            signers: self.require_signature.map(parsed_signers).transpose()?,
+            attestation: self.require_attestation.map(|text| parsed_attestation(&text)).transpose()?,
             poll: match self.poll {
                 Some(word) if word == OFF => Some(None),
                 text => length(Field::PolicyPoll, text)?.map(Some),
@@ -307,6 +338,23 @@ fn follow(text: String) -> Result<Option<Follow>, Refusal> {
     }
     let rule = text.parse().map(Some);
     rule.map_err(|error: InvalidName| invalid(Field::PolicyFollow, error.rule))
+}
+
+fn parsed_signers(texts: Vec<String>) -> Result<Vec<Signer>, Refusal> {
+    if texts.len() > SIGNERS_MAX {
+        let rule = format!("at most {SIGNERS_MAX} signers may be named");
+        return Err(invalid(Field::PolicyRequireSignature, &rule));
+    }
+    let signers: Result<_, InvalidRequirement> = texts.iter().map(|text| text.parse()).collect();
+    field(Field::PolicyRequireSignature, signers)
+}
+
+/// Returns an attestation; `None` for an empty text.
+fn parsed_attestation(text: &str) -> Result<Option<Attestation>, Refusal> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    field::<_, InvalidRequirement>(Field::PolicyRequireAttestation, text.parse().map(Some))
 }
 
 /// Returns an address; `None` for an empty one.

@@ -39,7 +39,7 @@ impl From<image::ImageLabels> for ImageLabels {
 impl ImageLabels {
     /// Returns the labels of an entry's image; `None` if none are known.
     pub(super) fn of(entry: &deploy::Deploy) -> Option<Box<Self>> {
-        let Some(Resolution::Resolved { labels }) = entry.resolution.as_deref() else { return None };
+        let Some(Resolution::Resolved { labels, .. }) = entry.resolution.as_deref() else { return None };
         if labels.is_empty() {
             return None;
         }

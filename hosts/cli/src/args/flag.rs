@@ -97,6 +97,8 @@ mod tests {
             Field::PolicyKeep,
             Field::PolicyFollow,
             Field::PolicyFollowSettle,
+            Field::PolicyRequireSignature,
+            Field::PolicyRequireAttestation,
             Field::PolicyPoll,
             Field::GitUrl,
             Field::GitBranch,

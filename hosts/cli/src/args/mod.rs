@@ -13,6 +13,7 @@ mod named;
 mod receiver;
 mod report;
 mod runs;
+mod signers;
 mod trust;
 mod value;
 

@@ -154,7 +154,7 @@ fn request(args: &Create) -> Result<CreateApp, CliError> {
             ("cpu", template.cpu.clone().map(Value::from)),
             ("pod_security", template.pod_security.clone().map(Value::from)),
         ]),
-        policy: args.policy.patch(),
+        policy: args.policy.patch_with_keys().map_err(CliError::Usage)?,
         take_over: args.take_over,
         adopt: args.adopt,
     })
@@ -254,7 +254,7 @@ async fn further(session: &Session<'_>, args: &Set) -> Result<Option<Vec<Value>>
 pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliError> {
     let also = further(session, args).await?;
     let patch = AppPatch {
-        policy: args.policy.patch(),
+        policy: args.policy.patch_with_keys().map_err(CliError::Usage)?,
         source: args.git.patch(),
         workload: WorkloadPatch { also },
         take_over: args.take_over,

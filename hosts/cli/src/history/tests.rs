@@ -48,6 +48,7 @@ pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Dep
         checks: Vec::new(),
         not_verified: None,
         not_resolved: None,
+        signed_by: Vec::new(),
         decision: None,
         watch: None,
         revoked: None,

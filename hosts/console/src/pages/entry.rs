@@ -35,6 +35,8 @@ struct EntryPage<'a> {
     digest: Option<String>,
     /// Why the registry did not name the digest before the rollout.
     not_resolved: Option<String>,
+    /// Who signed the image, where the app required it.
+    signed_by: Vec<String>,
     /// What the image's label says of the commit.
     commit_remark: Option<String>,
     /// What else the image's labels say.
@@ -73,6 +75,7 @@ impl<'a> EntryPage<'a> {
             entry,
             digest: deploy.digest.as_deref().map(escaped),
             not_resolved: deploy.not_resolved.as_deref().map(escaped),
+            signed_by: deploy.signed_by.iter().map(|line| escaped(line)).collect(),
             commit_remark: words::commit_remark(deploy).as_deref().map(escaped),
             labels: Label::all(deploy),
             ended: (!is_unfinished).then(|| When::new(deploy.updated_at, frame.now)),

@@ -75,6 +75,9 @@ struct Form {
     keep: String,
     follow: String,
     follow_settle: String,
+    /// The signers, between empty lines; `None`: the form has no field for them.
+    require_signature: Option<String>,
+    require_attestation: Option<String>,
     poll: String,
 }
 
@@ -109,6 +112,10 @@ impl Form {
             keep: policy.keep.to_string(),
             follow: policy.follow.clone(),
             follow_settle: policy.follow_settle.clone(),
+            require_signature: Some(
+                policy.require_signature.iter().map(|signer| signer.trim()).collect::<Vec<_>>().join("\n\n"),
+            ),
+            require_attestation: Some(policy.require_attestation.trim().to_owned()),
             poll: policy.poll.clone(),
         }
     }
@@ -136,6 +143,8 @@ impl Form {
             keep: text("keep"),
             follow: text("follow"),
             follow_settle: text("follow_settle"),
+            require_signature: call.request.field("require_signature"),
+            require_attestation: call.request.field("require_attestation"),
             poll: text("poll"),
         }
     }
@@ -167,8 +176,26 @@ impl Form {
             poll: given(&self.poll).filter(|poll| self.follow.is_empty() || self.follow != "off" && poll != "off"),
             follow: given(&self.follow),
             follow_settle: given(&self.follow_settle),
+            require_signature: self.require_signature.as_deref().map(blocks),
+            require_attestation: self.require_attestation.as_ref().map(|text| text.trim().to_owned()),
         })
     }
+}
+
+/// Returns the parts of a text that empty lines part: a key has lines of its own.
+fn blocks(text: &str) -> Vec<String> {
+    let mut blocks = vec![String::new()];
+    for line in text.lines().map(str::trim) {
+        match blocks.last_mut() {
+            Some(block) if !line.is_empty() => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            Some(_) | None => blocks.push(String::new()),
+        }
+    }
+    blocks.retain(|block| !block.is_empty());
+    blocks
 }
 
 fn on_or_off(text: &str) -> Result<Option<bool>, Failure> {

@@ -23,5 +23,6 @@ mod pulls;
 mod registration;
 mod registry;
 mod resolving;
+mod signed;
 mod stops;
 mod workloads;

@@ -11,7 +11,7 @@ fn image_of(bench: &Bench, container: &str) -> String {
 }
 
 /// The digest by which the registry knows what was pushed under this name.
-fn digest_of(bench: &Bench, image: &str) -> String {
+pub(crate) fn digest_of(bench: &Bench, image: &str) -> String {
     bench.docker.run(&["pull", "-q", image]);
     let named = bench.docker.run(&["image", "inspect", "--format", "{{join .RepoDigests \" \"}}", image]);
     let repository = image.rsplit_once(':').unwrap().0;

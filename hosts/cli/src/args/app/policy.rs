@@ -4,8 +4,9 @@ use clap::Args;
 use rollhook_api::PolicyPatch;
 use rollhook_core::app::{CommitRule, Resolve};
 
-use crate::args::value::{
-    CommandLine, app_url, command_line, duration, duration_or_off, follow_or_off, on_or_off, release_group,
+use crate::args::{
+    signers::{attestation_or_off, signer_or_off, with_key},
+    value::{CommandLine, app_url, command_line, duration, duration_or_off, follow_or_off, on_or_off, release_group},
 };
 
 /// An app's policy, each flag by the policy's name.
@@ -82,12 +83,36 @@ pub(crate) struct PolicyFlags {
     /// How long what following has found must stay the newest before it is deployed, such as 30s, at most 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     follow_settle: Option<String>,
+    /// Who must have signed an image before it is deployed: key=FILE, a public key; or issuer=URL,subject=PATTERN, an identity of
+    /// keyless signing, exact or the beginning of a URL up to / or @ and *. Repeatable: one of them is enough. off ends it
+    #[arg(long, value_name = "SIGNER|off", value_parser = signer_or_off)]
+    require_signature: Option<Vec<String>>,
+    /// The attestation that an image must have before it is deployed: slsa-provenance,builder=PATTERN, with the words of its signer
+    /// if that is none of the image's; or off
+    #[arg(long, value_name = "ATTESTATION|off", value_parser = attestation_or_off)]
+    require_attestation: Option<String>,
     /// How often the source is read, a git app's branch or a followed repository, such as 5m, or off
     #[arg(long, alias = "follow-every", value_name = "TIME|off", value_parser = duration_or_off)]
     poll: Option<String>,
 }
 
 impl PolicyFlags {
+    /// Returns the change that the flags ask for, with the keys that the named files have.
+    ///
+    /// # Errors
+    /// Why a key's file cannot be read.
+    pub(crate) fn patch_with_keys(&self) -> Result<PolicyPatch, String> {
+        let patch = self.patch();
+        let signers =
+            patch.require_signature.as_ref().map(|signers| signers.iter().map(|text| with_key(text)).collect());
+        let attestation = patch.require_attestation.as_deref().map(with_key);
+        Ok(PolicyPatch {
+            require_signature: signers.transpose()?,
+            require_attestation: attestation.transpose()?,
+            ..patch
+        })
+    }
+
     /// Returns the change that the flags ask for.
     pub(crate) fn patch(&self) -> PolicyPatch {
         let given = |entries: &Vec<String>| entries.iter().filter(|entry| !entry.is_empty()).cloned().collect();
@@ -113,6 +138,9 @@ impl PolicyFlags {
             keep: self.keep,
             follow: self.follow.clone(),
             follow_settle: self.follow_settle.clone(),
+            // One empty entry is `off`.
+            require_signature: self.require_signature.as_ref().map(given),
+            require_attestation: self.require_attestation.clone(),
             poll: self.poll.clone(),
         }
     }
