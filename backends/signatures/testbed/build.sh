@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds cosign, the two versions that write the forms of today, and the authority that signs for them offline, into
-# ~/.cache/rollhook-tools. It may be repeated; what is there already costs nothing. About 15 minutes with 2 cores.
+# Builds cosign, and the authority that signs for it offline, into ~/.cache/rollhook-tools; with `all`, also the version before, which
+# writes the older forms. It may be repeated; what is there already costs nothing. Some minutes with 2 cores.
 set -euo pipefail
 cd "$(dirname "$0")"
 COSIGN_3=3.1.3 COSIGN_2=2.6.5
@@ -23,7 +23,7 @@ build() { # NAME MODULE VERSION: cosign as cosign-NAME
 }
 
 build 3 github.com/sigstore/cosign/v3 $COSIGN_3
-build 2 github.com/sigstore/cosign/v2 $COSIGN_2
+[ "${1:-}" != all ] || build 2 github.com/sigstore/cosign/v2 $COSIGN_2
 mkdir -p "$cache/bin"
 if ! cmp -s authority.go "$cache/authority.go"; then
   CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$cache/bin/signing-authority" authority.go

@@ -22,7 +22,7 @@ use rollhook_testing::{
     fixtures::{ImageRegistry, RegistryProgram},
     free_address,
     process::{Running, installed_tool, tool},
-    skip, until,
+    skip, until, usually_or_long,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -66,9 +66,12 @@ impl World {
         Some(world)
     }
 
-    /// Returns whether cosign of the version is there that signs this way.
+    /// Returns whether cosign of the version is there that signs this way. The older one signs in the long run alone, as it takes as
+    /// long to build as all of the other: what it makes was recorded.
     pub(crate) fn knows(&self, test: &str, way: &str) -> bool {
-        tool(&format!("bin/cosign-{}", way.rsplit('-').next().unwrap()), test).is_some()
+        let program = format!("bin/cosign-{}", way.rsplit('-').next().unwrap());
+        let is_left = program.ends_with('2') && usually_or_long(true, false);
+        !is_left && tool(&program, test).is_some()
     }
 
     pub(crate) fn sign(&self, way: &str, image: &ImageRef, variables: &[(&str, &str)]) {

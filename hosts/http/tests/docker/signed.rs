@@ -1,6 +1,9 @@
 //! Images that must be signed by a key before the machine runs them, signed by real cosign.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use rollhook_testing::{process::tool, server, test_name};
 use serde_json::json;
@@ -13,15 +16,18 @@ use crate::{
 
 /// The keys of two signers, `cosign` and `other`, and the cosign that signs by them.
 struct Signers {
-    cosign: std::path::PathBuf,
+    cosign: PathBuf,
     directory: TempDir,
 }
 
 impl Signers {
     /// Makes the keys. Without cosign, the test is reported as skipped.
     fn new(test: &str) -> Option<Self> {
-        let (cosign, directory) = (tool("bin/cosign-2", test)?, tempfile::tempdir().unwrap());
+        let (cosign, directory) = (tool("bin/cosign-3", test)?, tempfile::tempdir().unwrap());
         let signers = Self { cosign, directory };
+        let root = signatures().join("src/recorded/root-times.json");
+        std::fs::copy(root, signers.directory.path().join("root-times.json")).unwrap();
+        signers.run(Command::new(&signers.cosign).args(["signing-config", "create", "--out", "none.json"]));
         for name in ["cosign", "other"] {
             let mut command = Command::new(&signers.cosign);
             signers.run(command.args(["generate-key-pair", "--output-key-prefix", name]).env("COSIGN_PASSWORD", ""));
@@ -35,9 +41,8 @@ impl Signers {
 
     /// Signs an image, which is named by its digest, at its registry.
     fn sign(&self, key: &str, image: &str) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../backends/signatures/testbed/sign.sh");
-        let mut command = Command::new(script);
-        let signs = command.args(["key-2", &self.path(""), image]).env("COSIGN_2", &self.cosign);
+        let mut command = Command::new(signatures().join("testbed/sign.sh"));
+        let signs = command.args(["key-3", &self.path(""), image]).env("COSIGN_3", &self.cosign);
         self.run(signs.env("KEY", format!("{key}.key")));
     }
 
@@ -45,6 +50,11 @@ impl Signers {
         let output = command.current_dir(self.directory.path()).output().unwrap();
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// The folder of the crate that verifies signatures.
+fn signatures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../backends/signatures")
 }
 
 #[test]
