@@ -46,6 +46,7 @@ pub(crate) const WORKLOAD: &str = "api";
 
 /// A call with everything it needs, so that it can be repeated.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
 pub(crate) enum Request {
     Post(Token, DeployRequest),
     /// A git host tells of a push.

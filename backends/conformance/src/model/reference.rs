@@ -127,10 +127,10 @@ impl Reference {
                     self.lease = Some(replica.clone());
                 }
                 Done::Configure(policy)
-                    if self.app.policy == *policy && (policy.poll.is_none() || self.queued_at.is_some()) => {}
+                    if self.app.policy == **policy && (policy.poll.is_none() || self.queued_at.is_some()) => {}
                 Done::Configure(policy) => {
                     let time = self.touch(now);
-                    self.app.policy = policy.clone();
+                    self.app.policy = (**policy).clone();
                     if policy.poll.is_some() {
                         self.queued_at.get_or_insert(time);
                     }

@@ -26,7 +26,7 @@ pub(super) enum Done {
     /// The build, and the revision of a new entry.
     Built(Box<Built>, Result<Option<Revision>, Refused>),
     Lease(ReplicaId),
-    Configure(Policy),
+    Configure(Box<Policy>),
     ReleaseHolds,
     ForgetSequence,
     /// The number of the environment's change, if the lock is the environment's.
@@ -80,7 +80,7 @@ pub(super) fn perform(change: &mut Change, what: &What, given: &Given<'_>) -> Ve
                 policy.on_failure = if *restore { OnFailure::Restore } else { OnFailure::Leave };
             });
             change.configure(Source::Image, policy.clone(), given.now);
-            vec![Done::Configure(policy)]
+            vec![Done::Configure(Box::new(policy))]
         }
         What::ReleaseHolds => {
             change.release_holds(given.now);

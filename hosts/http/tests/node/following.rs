@@ -1,7 +1,7 @@
 //! Apps that follow their repository at a real registry, before a real kubelet.
 
 use rollhook_testing::{server, test_name, until};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     containers::{answers, push},
@@ -15,8 +15,8 @@ fn newest_of_several_tags_is_deployed_alone_and_a_restored_one_is_left() {
     bed.kubectl.make("Deployment", "api", &first, json!({ "replicas": 2 }));
     let follow = json!({ "settle": "1s", "follow": "semver:^1", "follow_settle": "3s", "poll": "1s" });
     let app = bed.adopt("Deployment", "api", follow);
-    let explained = || -> Value { bed.manage("GET", &format!("{}/follow", app.path)).expect(200).json() };
-    until("it knows what is there", || explained()["decided"].as_str().is_some_and(|known| known.contains("1.9.0")));
+    let polling = || bed.manage("GET", &app.path).expect(200).json()["polling"].clone();
+    until("it knows what is there", || polling()["head"].as_str().is_some_and(|known| known.contains("1.9.0")));
     push(&bed, "follows:1.10.0", "app-v3");
     let (_, digest) = push(&bed, "follows:1.11.0", "app-v2");
     push(&bed, "follows:latest", "app-v3");
@@ -28,10 +28,9 @@ fn newest_of_several_tags_is_deployed_alone_and_a_restored_one_is_left() {
     until("the broken one is found", || bed.manage("GET", &format!("{}/deploys/4", app.path)).send().status == 200);
     let restore = bed.await_revision(&app, 4);
     assert_eq!((&restore["trigger"], &restore["status"]), (&json!("rollback"), &json!("succeeded")), "{restore}");
-    let polled = || bed.manage("GET", &app.path).expect(200).json()["polling"]["at"].clone();
     for _ in 0..3 {
-        let before = polled();
-        until("the repository is read again", || polled() != before);
+        let before = polling()["at"].clone();
+        until("the repository is read again", || polling()["at"] != before);
     }
     let answer = bed.manage("GET", &format!("{}/deploys/5", app.path)).send();
     assert_eq!(answer.status, 404, "{}", answer.text());
