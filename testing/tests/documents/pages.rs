@@ -139,16 +139,8 @@ pub(crate) const PAGES: &[Page] = &[
             .then("rollhook app history api --revision 2 | grep 'accepted by '"),
         on(Server).then("rollhook app show api | grep 'watch *30m'")],
     ),
-    page(
-        "docs/following.md",
-        &[on(Server)
-            .given(
-                "rollhook login $URL --token-file admin-token --project shop --environment test
-                rollhook app create api --image registry.example.com/shop/api:1.4.2 --settle 0s --wait",
-            )
-            .around(&["rollhook app set api --follow off"])
-            .then("rollhook app show api | grep 'follow *off'")],
-    ),
+    page("docs/following.md", &[on(Elsewhere)]),
+    page("docs/registries.md", &[on(Elsewhere), on(Elsewhere)]),
     page(
         "docs/configuration.md",
         &[on(Server)
