@@ -42,7 +42,7 @@ use broken::Promise;
 use coverage::EXPECTED;
 
 /// How many seeds are played.
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 6_000;
 /// Within how many seeds a broken promise is noticed.
 const NOTICED: u64 = 5_000;
 
