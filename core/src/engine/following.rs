@@ -20,19 +20,19 @@ const SETTLES_MAX: u32 = 10;
 /// Why following deploys nothing of what it has found, or that it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing was decided on yet by this rule, in this repository.
+    /// The rule has decided on nothing in this repository yet.
     Begins,
     /// The repository has no tag that the rule follows.
     Nothing,
-    /// It was decided on before, or is no newer than what was.
+    /// The image was decided on before, or is no newer than what was.
     Followed,
-    /// It is no newer than a version that runs, or that was accepted last.
+    /// The image is no newer than a version that runs, or that was accepted last.
     NoNewer(ImageRef),
     /// The history has the image already, as this revision.
     Deployed(Revision),
-    /// The rollback of this revision holds it.
+    /// The rollback of this revision holds the image.
     Held(Revision),
-    /// It is newer.
+    /// The image is newer.
     Newer,
 }
 

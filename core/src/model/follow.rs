@@ -42,7 +42,7 @@ pub struct Pattern {
 /// How new a tag is, among those that one rule follows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// It is the only one.
+    /// The only tag that the rule follows.
     Only,
     /// By its version.
     Version(Version),
@@ -60,13 +60,13 @@ pub struct Number {
 /// Why a rule does not follow a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfollowed {
-    /// It is another tag.
+    /// The tag is another one.
     Other,
-    /// It is not a whole version, such as `1.4.2` or `v1.4.2`.
+    /// The tag is no whole version, such as `1.4.2` or `v1.4.2`.
     NoVersion,
-    /// It is a version before a release, which the requirement does not ask for.
+    /// The tag is a version before a release, which the requirement does not ask for.
     Prerelease,
-    /// It is a version that does not meet the requirement.
+    /// The tag is a version that does not meet the requirement.
     Unmet,
     /// The pattern does not match it.
     NoMatch,

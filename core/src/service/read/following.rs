@@ -1,4 +1,4 @@
-//! What following finds in a repository now, tag by tag, and what comes of it.
+//! A reading of the repository that an app follows: each tag with its place, and the outcome.
 
 use std::time::Duration;
 
@@ -29,11 +29,11 @@ pub struct Following {
     pub repository: ImageRef,
     /// The interval of polls.
     pub every: Duration,
-    /// What was decided on last; `None`: nothing yet, or no tag was followed.
+    /// The image that was decided on last; `None`: nothing yet, or no tag was followed.
     pub decided: Option<ImageRef>,
-    /// What is newest now.
+    /// The newest image now.
     pub newest: Option<ImageRef>,
-    /// What comes of it.
+    /// The outcome for that image.
     pub standing: Standing,
     /// The tags, those that the rule follows first, the newest of them before the others.
     pub tags: Vec<ListedTag>,
@@ -53,11 +53,11 @@ pub struct ListedTag {
 /// The place of a tag by a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It is the newest.
+    /// The tag is the newest.
     Newest,
-    /// It is as new as the newest, which goes before it.
+    /// The tag is as new as the newest, which goes before it.
     Equal,
-    /// It is older than the newest.
+    /// The tag is older than the newest.
     Older,
     /// The rule does not follow it.
     Unfollowed(Unfollowed),
