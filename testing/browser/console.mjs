@@ -170,7 +170,7 @@ try {
   await page.getByRole('button', { name: 'Register' }).click();
   await page.waitForURL(`${base}${app}`);
   await page.getByRole('link', { name: 'Settings' }).click();
-  await page.getByLabel('settle').fill('0s');
+  await page.getByLabel('settle', { exact: true }).fill('0s');
   await page.getByRole('button', { name: 'Save the policy' }).click();
   await says(page.getByRole('status'), 'Saved.');
   await page.getByRole('link', { name: 'Deploys', exact: true }).click();
@@ -282,7 +282,7 @@ try {
   await says(page.locator('main'), 'No deploys yet');
   await picture('deploys-empty');
   await page.goto(`${site}/settings`);
-  await page.getByLabel('settle').fill('0s');
+  await page.getByLabel('settle', { exact: true }).fill('0s');
   await page.getByRole('button', { name: 'Save the policy' }).click();
   await says(page.getByRole('status'), 'Saved.');
   await page.goto(`${site}/deploy`);
