@@ -11,7 +11,11 @@ use rollhook_core::{
     Error,
     app::App,
     deploy::{Commit, Deploy, Outage, Revision, Status},
-    engine::{CallError, Event, State, polling::{Detected, Head}, step},
+    engine::{
+        CallError, Event, State,
+        polling::{Detected, Head},
+        step,
+    },
     image::Digest,
     ledger::{AppState, Runs, check::check, restore, retention, rollback},
     ports::{Applied, BuildState, Observation, Phase, ReleaseState, RunKind},

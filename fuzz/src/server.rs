@@ -31,7 +31,7 @@ pub struct Refused {
 /// What a webhook's body asks for.
 ///
 /// # Errors
-/// What the caller is answered.
+/// The answer to the caller.
 pub fn deploy_request(body: &[u8]) -> Result<DeployRequest, Box<Refused>> {
     let json = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     let posted = rollhook_git_hosts::posted_deploy(&json, body).map_err(ErrorReply::from);
@@ -68,7 +68,7 @@ pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Bo
     rollhook_git_hosts::delivery(headers, body).map_err(|error| refused(error.into()))
 }
 
-/// What a registry tells in a call.
+/// The event of a registry, as a call reports it.
 ///
 /// # Errors
 /// What the caller is answered.

@@ -136,7 +136,7 @@ pub async fn attestation_is_that_of_its_builder(harness: &dyn Signings) -> Can {
     Ok(())
 }
 
-/// Who demands both gets both.
+/// A requirement of both is met by both alone.
 pub async fn attestation_is_no_signature(harness: &dyn Signings) -> Can {
     for (signer, _) in harness.signers() {
         let attestation = attested(&signer, None).attestation().cloned();

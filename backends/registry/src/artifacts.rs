@@ -29,7 +29,7 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub struct Part {
     /// The media type of what has the digest.
     pub media_type: String,
-    /// What the artifact is, if its registry says so.
+    /// The kind of the artifact, if its registry names it.
     pub artifact_type: Option<String>,
     /// The digest.
     pub digest: Digest,

@@ -26,7 +26,7 @@ pub(crate) const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesignin
 pub(crate) const ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
 /// The type of an artifact that holds payloads of simple signing.
 pub(crate) const SIMPLE_ARTIFACT: &str = "application/vnd.dev.cosign.artifact.sig.v1+json";
-/// What a payload of simple signing says that it is.
+/// The kind that a payload of simple signing names.
 const SIMPLE_KIND: &str = "cosign container image signature";
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 const CERTIFICATE: &str = "dev.sigstore.cosign/certificate";
@@ -39,19 +39,19 @@ const VALUES_MAX: usize = 50_000;
 const CHAIN_MAX: usize = 8;
 const IN_TOTO: &str = "application/vnd.in-toto+json";
 
-/// What a signature is of, as its signed text says.
+/// The subject of a signature, as its signed text says.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Claim {
     /// An image, by its digest.
     Image(String),
-    /// What an in-toto statement says.
+    /// An in-toto statement.
     Statement(Box<Statement>),
 }
 
 /// A signature that was found, as it says of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Candidate {
-    /// What is signed.
+    /// The subject of the signature.
     pub(crate) claim: Claim,
     /// The bytes that are signed.
     pub(crate) signed: Vec<u8>,

@@ -12,9 +12,9 @@ use crate::{
     trust::{Identity, Trust, has_signed},
 };
 
-/// What the statement of a signature says that it is.
+/// The kind that the statement of a signature names.
 const SIGNATURE: &str = "https://sigstore.dev/cosign/sign/v1";
-/// What statements of provenance say that they are, of SLSA's version 1 and of 0.2, and where each names its
+/// The kinds that statements of provenance name, of SLSA's version 1 and of 0.2, and where each names its
 /// builder.
 const PROVENANCES: [(&str, &str); 2] =
     [("https://slsa.dev/provenance/v1", "/runDetails/builder/id"), ("https://slsa.dev/provenance/v0.2", "/builder/id")];
@@ -67,11 +67,11 @@ impl<'a> Demand<'a> {
 /// The verdict about a signature and a demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It meets the demand, by the one that the line names.
+    /// The signature meets the demand, by the one that the line names.
     Meets(String),
-    /// It is what is demanded, but does not count, as the line says.
+    /// The signature is of the demanded kind, and does not count, as the line says.
     Fails(String),
-    /// It is something else.
+    /// The signature is of another kind.
     Other,
 }
 

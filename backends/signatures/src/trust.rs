@@ -40,7 +40,7 @@ impl Trust {
     /// built.
     ///
     /// # Errors
-    /// What is wrong with it, as the end of a sentence.
+    /// The fault of the trust root, as the end of a sentence.
     pub(crate) fn new(root: Option<&str>) -> Result<Self, String> {
         provider::install();
         let text = root.unwrap_or(SIGSTORE_PRODUCTION_TRUSTED_ROOT);

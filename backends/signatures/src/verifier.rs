@@ -38,7 +38,7 @@ pub struct SignatureVerifier {
     trust: Trust,
 }
 
-/// What is known about an image and a requirement so far.
+/// The findings about an image and a requirement so far.
 struct Findings<'a> {
     digest: &'a Digest,
     trust: &'a Trust,
@@ -56,7 +56,7 @@ impl SignatureVerifier {
     /// built. Nothing is ever fetched for it.
     ///
     /// # Errors
-    /// What is wrong with the trust root, as the end of a sentence that begins with it.
+    /// The fault of the trust root, as the end of a sentence that begins with it.
     pub fn new(registry: Arc<HttpRegistry>, trust_root: Option<&str>) -> std::result::Result<Self, String> {
         Ok(Self { registry, trust: Trust::new(trust_root)? })
     }

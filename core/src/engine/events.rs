@@ -133,8 +133,8 @@ pub enum Effect {
     CancelBuild(DeployId),
     /// Measure checks: [`Event::MeasureStarted`] at once, and at a wait after the last answer came [`Event::Measured`].
     Measure(Box<Round>),
-    /// Ask the registry for the digest of an image, and for its signatures if they are required: [`Event::ResolveStarted`] at once, and at a wait after the answer came
-    /// [`Event::Resolved`].
+    /// Ask the registry for the digest of an image, and for its signatures if they are required: [`Event::ResolveStarted`] at
+    /// once, and at a wait after the answer came [`Event::Resolved`].
     Resolve(Box<ResolveSpec>),
     /// Read the head of a source: [`Event::HeadReadStarted`] at once, and at the first wait after the answer came
     /// [`Event::HeadRead`], or [`Event::HeadReadPostponed`] if the reader had no room.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::polling::{Finding, HeadDecision};
 use crate::{
     deploy::{Actor, Deploy, Revision, Trigger},
-    follow::{Follow, Followed},
+    follow::Followed,
     image::ImageRef,
     ledger::{AppState, admission},
     request::{Cause, DeployRequest, Refusal},
@@ -71,19 +71,18 @@ fn left_to_settle(settle: Duration, finding: &Finding) -> Duration {
     settle.saturating_sub(finding.unchanged_for)
 }
 
-/// Returns what is known of the newest image.
+/// Returns what is known of what was found by the app's present rule in its present repository.
 ///
 /// A tag is not set back by following: what the history has is never deployed again without a request, whatever its outcome was.
 pub fn standing(app_state: &AppState, entries: &[Deploy], found: &Followed) -> Standing {
-    let before = app_state.followed().filter(|before| before.is_comparable(found));
-    let Some(before) = before else { return Standing::Begins };
+    let Some(before) = app_state.followed() else { return Standing::Begins };
     let Some((image, digest)) = found.newest.as_ref().and_then(|image| Some((image, image.digest()?))) else {
         return Standing::Nothing;
     };
     let is_followed = before.newest.as_ref().is_some_and(|known| {
         // A tag that is followed by itself moves; one that is a version or a number is that one for good.
         let is_same = known.digest() == Some(digest);
-        is_same || !matches!(found.rule, Follow::Tag(_)) && found.rank() <= before.rank()
+        is_same || found.rule.is_ordered() && found.rank() <= before.rank()
     });
     if is_followed {
         return Standing::Followed;
@@ -110,10 +109,7 @@ pub fn is_of(entry: &Deploy, found: &Followed) -> bool {
 
 /// Returns an image that runs, or was accepted last, and is at least as new as the found one by its version or number.
 fn no_older(app_state: &AppState, found: &Followed) -> Option<ImageRef> {
-    if matches!(found.rule, Follow::Tag(_)) {
-        return None;
-    }
-    let rank = found.rank()?;
+    let rank = found.rank().filter(|_| found.rule.is_ordered())?;
     let known = [app_state.current.as_ref(), app_state.newest()];
     let images = known.into_iter().flatten().filter_map(|deploy| deploy.image.clone());
     let repository = found.repository.canonical_repository();

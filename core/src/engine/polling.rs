@@ -14,7 +14,7 @@ use crate::{
     image::ImageRef,
     ledger::{AppState, NewDeploy, admission, following::HINT_INTERVAL},
     request::{Cause, DeployRequest, Refusal},
-    source::{Fingerprint, GitSource},
+    source::GitSource,
     time::Timestamp,
 };
 
@@ -46,7 +46,7 @@ pub struct Polling {
     /// The head of the last poll if it was not believed yet.
     unconfirmed: Option<Unconfirmed>,
     /// The source that this state belongs to.
-    source: Option<SourceId>,
+    source: Option<PollSource>,
     /// The time of the last poll.
     polled_at: Timestamp,
     /// The time at which the app was loaded.
@@ -93,13 +93,6 @@ pub enum PollSource {
         /// The repository.
         repository: ImageRef,
     },
-}
-
-/// The identity of a source: whatever it was found at before holds as long as this is the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum SourceId {
-    Branch(Fingerprint),
-    Tags(Follow, ImageRef),
 }
 
 /// The place of a source.
@@ -202,8 +195,7 @@ impl Polling {
 
     /// Processes a load of the app.
     pub fn loaded(&mut self, app_state: &AppState, now: Timestamp) {
-        let source = PollSource::of(app_state).map(|source| source.id());
-        let (Some(interval), Some(source)) = (self.interval(app_state), source) else {
+        let (Some(interval), Some(source)) = (self.interval(app_state), PollSource::of(app_state)) else {
             *self = Self { at_least: self.at_least, ..Self::default() };
             return;
         };
@@ -349,13 +341,6 @@ impl PollSource {
                 let rule = app_state.app.policy.follow.clone()?;
                 Some(Self::Tags { rule, repository: app_state.repository()? })
             }
-        }
-    }
-
-    fn id(&self) -> SourceId {
-        match self {
-            Self::Branch(source) => SourceId::Branch(source.fingerprint()),
-            Self::Tags { rule, repository } => SourceId::Tags(rule.clone(), repository.clone()),
         }
     }
 }

@@ -49,7 +49,7 @@ pub struct FoundImage {
 pub struct SignedImage {
     /// The requirement.
     pub requirement: Requirement,
-    /// Those who signed it, each as a line.
+    /// The signers, each as a line.
     pub by: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ pub enum NotResolved {
     Unsigned {
         /// The requirement.
         requirement: Box<Requirement>,
-        /// What was found of signatures in its place, or why they cannot be read, each as a line.
+        /// The signatures that were found in its place, or the reasons why they cannot be read, each as a line.
         found: Vec<String>,
     },
 }

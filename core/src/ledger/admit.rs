@@ -93,7 +93,7 @@ pub struct Admission {
     pub locks: LockRule,
     /// The hold to set; its `by` is set to the new revision.
     pub hold: Option<Hold>,
-    /// What following has decided on with it.
+    /// The image that following has decided on with it.
     pub followed: Option<Box<Followed>>,
     /// The replica that leases the app if it is idle.
     pub driver: Option<ReplicaId>,

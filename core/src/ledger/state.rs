@@ -54,7 +54,7 @@ pub struct AppState {
     /// The stop of the app; `None` while it is not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
-    /// What following has decided on last: only something newer is deployed by it.
+    /// The image that following has decided on last: only a newer one is deployed by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Box<Followed>>,
     /// The time from which the source is to be polled, as a hint said that it may have changed.

@@ -495,7 +495,7 @@ impl Deploy {
         matches!(self.resolution.as_deref(), Some(Resolution::Resolved { .. }))
     }
 
-    /// Those who signed the image, each as a line; empty unless signatures were asked for and found.
+    /// The signers of the image, each as a line; empty unless signatures were asked for and found.
     pub fn signed_by(&self) -> &[String] {
         match self.resolution.as_deref() {
             Some(Resolution::Resolved { signed_by, .. }) => signed_by,

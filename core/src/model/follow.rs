@@ -146,6 +146,11 @@ impl Follow {
         (Reverse(tag.as_str().len()), Reverse(tag.clone()))
     }
 
+    /// Returns whether one image can be newer than another by its tag: one tag that moves has no order.
+    pub(crate) const fn is_ordered(&self) -> bool {
+        !matches!(self, Self::Tag(_))
+    }
+
     /// Returns how new an image is, if the rule follows its tag.
     pub fn rank_of(&self, image: &ImageRef) -> Option<Rank> {
         self.rank(&image.tag()?.parse().ok()?).ok()
@@ -156,12 +161,6 @@ impl Followed {
     /// Returns how new the image is; `None` if there is none.
     pub fn rank(&self) -> Option<Rank> {
         self.rule.rank_of(self.newest.as_ref()?)
-    }
-
-    /// Returns whether both are of the same rule and repository, so that one can be newer than the other.
-    pub fn is_comparable(&self, other: &Self) -> bool {
-        let is_same_repository = self.repository.canonical_repository() == other.repository.canonical_repository();
-        self.rule == other.rule && is_same_repository
     }
 }
 

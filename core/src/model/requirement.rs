@@ -36,7 +36,7 @@ impl InvalidRequirement {
     }
 }
 
-/// One who signs images: the words are `key=PEM` or `issuer=URL,subject=PATTERN`. `Display` shows a key by its fingerprint; the
+/// The signer of an image: the words are `key=PEM` or `issuer=URL,subject=PATTERN`. `Display` shows a key by its fingerprint; the
 /// serialized form has the key itself, and is read again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -52,7 +52,7 @@ pub enum Signer {
     },
 }
 
-/// What an attestation says.
+/// The kind of an attestation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttestationKind {
     /// How the image was built: provenance of SLSA, version 0.2 or 1.
@@ -68,7 +68,7 @@ words! { AttestationKind:
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Attestation {
-    /// What the statement says.
+    /// The kind of the statement.
     pub kind: AttestationKind,
     /// The builder that it names; `None`: any.
     pub builder: Option<TextPattern>,
@@ -76,7 +76,7 @@ pub struct Attestation {
     pub signer: Option<Signer>,
 }
 
-/// What an image must have: a signature of one of the signers if any are named, and the attestation if one is. It demands at
+/// The demands on an image: a signature of one of the signers if any are named, and the attestation if one is. It demands at
 /// least one of both, and each has a signer: anybody can write an attestation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
@@ -117,7 +117,7 @@ impl Requirement {
         Self::new(signers, attestation).map(Some)
     }
 
-    /// Those who may sign the image; empty: it needs no signature.
+    /// The signers of the image; empty: it needs no signature.
     pub fn signers(&self) -> &[Signer] {
         &self.0.signers
     }
@@ -127,7 +127,7 @@ impl Requirement {
         self.0.attestation.as_ref()
     }
 
-    /// Those who may sign the attestation; empty if none is demanded.
+    /// The signers of the attestation; empty if none is demanded.
     pub fn attesters(&self) -> &[Signer] {
         match &self.0.attestation {
             Some(Attestation { signer: Some(signer), .. }) => std::slice::from_ref(signer),

@@ -7,8 +7,10 @@
 
 mod accept;
 mod drive;
+mod in_time;
 mod journal;
 mod read;
+mod tags;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -74,7 +76,7 @@ pub struct Ports {
     pub verifier: Option<Arc<dyn crate::ports::Verifier>>,
     /// The reader of registries; `None`: no image is looked up at one.
     pub registry: Option<Arc<dyn crate::ports::Registry>>,
-    /// What verifies the signatures of images; `None`: no app can require any.
+    /// The verifier of the signatures of images; `None`: no app can require any.
     pub image_verifier: Option<Arc<dyn crate::ports::ImageVerifier>>,
     /// The source of randomness.
     pub rng: Arc<dyn Rng>,

@@ -149,8 +149,8 @@ pub(crate) enum Promise {
     /// A deploy begins before its registry has answered.
     WaitsForAnswer,
     /// The newest version is the last by the alphabet.
-    NewestByNumber,
-    /// What following has decided on is not seen.
+    NewestByAlphabet,
+    /// The decisions of following are not seen.
     DecidedOnce,
     /// A check that decides nothing revokes a verification.
     ObserverRevokes,

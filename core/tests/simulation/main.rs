@@ -152,7 +152,7 @@ noticed! {
     lower_sequence_that_is_deployed_after_a_higher_one: Sequence,
     tag_that_is_looked_up_anew_at_the_rollout: ResolvedOnce,
     rollout_that_does_not_wait_for_the_registry: WaitsForAnswer,
-    newest_version_by_the_alphabet: NewestByNumber,
+    newest_version_by_the_alphabet: NewestByAlphabet,
     version_that_is_followed_again: DecidedOnce,
 }
 

@@ -30,6 +30,15 @@ pub(crate) enum Reading {
 pub(crate) struct SharedRegistry(Mutex<Reading>);
 
 impl SharedRegistry {
+    /// Returns `Ok` if it answers with what it has.
+    fn answers(&self) -> Result<()> {
+        match *self.0.lock().unwrap() {
+            Reading::Well => Ok(()),
+            Reading::Denied => Err(Error::Denied { what: "the registry lets nobody read".to_owned(), cause: None }),
+            Reading::Away => Err(Error::unavailable("the registry", "no answer")),
+        }
+    }
+
     pub(crate) fn set(&self, reading: Reading) {
         *self.0.lock().unwrap() = reading;
     }
@@ -38,38 +47,28 @@ impl SharedRegistry {
 #[async_trait]
 impl Registry for RecordingPorts {
     async fn resolve(&self, _: &Namespace, image: &ImageRef) -> Result<Resolved> {
-        let reading = *self.environment.registry.0.lock().unwrap();
-        let answer = match reading {
-            Reading::Away => Err(Error::unavailable("the registry", "no answer")),
-            Reading::Denied => Err(Error::Denied { what: "the registry lets nobody read".to_owned(), cause: None }),
-            Reading::Well if image.tag() == Some("missing") => Err(Error::NotFound(Entity::Image)),
-            Reading::Well => {
-                let digest = self.environment.cluster.digest(image);
-                self.environment.rules.lock().unwrap().names(image, &digest);
-                Ok(Resolved::new(digest, "application/vnd.oci.image.index.v1+json"))
+        let answer = self.environment.registry.answers().and_then(|()| {
+            if image.tag() == Some("missing") {
+                return Err(Error::NotFound(Entity::Image));
             }
-        };
+            let digest = self.environment.cluster.digest(image);
+            self.environment.rules.lock().unwrap().names(image, &digest);
+            Ok(Resolved::new(digest, "application/vnd.oci.image.index.v1+json"))
+        });
         self.log_answer(&format!("resolve {image}"), &answer);
         answer
     }
 
     async fn tags(&self, environment: &Namespace, repository: &ImageRef, _: &TagQuery) -> Result<TagPage> {
-        let reading = *self.environment.registry.0.lock().unwrap();
         let moment = self.environment.moment().own;
         let rules = self.environment.rules.lock().unwrap();
         rules.reads_tags(&self.life, environment, moment, &self.environment.journal);
-        let answer = match reading {
-            Reading::Away => Err(Error::unavailable("the registry", "no answer")),
-            Reading::Denied => Err(Error::Denied { what: "the registry lets nobody read".to_owned(), cause: None }),
-            Reading::Well => {
-                let mut tags = rules.published.tags();
-                if self.environment.promise == Some(Promise::NewestByNumber) {
-                    tags = tags.into_iter().max().into_iter().collect();
-                }
-                Ok(TagPage { tags, next: None })
-            }
-        };
+        let mut tags = rules.published.tags();
         drop(rules);
+        if self.environment.promise == Some(Promise::NewestByAlphabet) {
+            tags = tags.into_iter().max().into_iter().collect();
+        }
+        let answer = self.environment.registry.answers().map(|()| TagPage { tags, next: None });
         self.log_answer(&format!("tags of {repository}"), &answer);
         answer
     }

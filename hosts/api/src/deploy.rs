@@ -416,7 +416,7 @@ pub struct Deploy {
     /// Why the deploy is not verified, or not by all checks that decide, although the app has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_verified: Option<String>,
-    /// Those who signed the image, and its attestation, each as a line; only where the app required it of this deploy.
+    /// The signers of the image, and of its attestation, each as a line; only where the app required it of this deploy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<String>,
     /// Why the registry did not name the digest of the image before the rollout: the platform then finds the image as it was posted.

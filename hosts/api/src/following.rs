@@ -1,4 +1,4 @@
-//! What following finds in a repository.
+//! A reading of the repository that an app follows.
 
 use rollhook_core::{
     engine::following::Standing,
@@ -18,15 +18,15 @@ pub struct Following {
     pub repository: String,
     /// The interval at which the server reads it.
     pub every: String,
-    /// What following has decided on last; absent: nothing yet, or there was no tag that it follows.
+    /// The image that following has decided on last; absent: none yet, or there was no tag that it follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided: Option<String>,
-    /// What is newest now; absent: no tag is followed.
+    /// The newest image now; absent: no tag is followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<String>,
-    /// Whether the next reading of the server deploys what is newest, unless something newer comes.
+    /// Whether the server deploys that image at one of its next readings, unless something newer comes.
     pub deploys: bool,
-    /// What comes of what is newest, in a sentence.
+    /// The outcome for that image, in a sentence.
     pub outcome: String,
     /// The tags, the newest first; behind those that the rule follows the others.
     pub tags: Vec<FollowedTag>,

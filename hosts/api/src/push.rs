@@ -31,7 +31,7 @@ pub struct HintAnswer {
     /// Always `false`: nothing was done, and nothing recorded.
     #[schemars(extend("const" = false))]
     pub deployed: bool,
-    /// What may come of the event, in a sentence.
+    /// The effect that the event may have, in a sentence.
     pub message: String,
 }
 

@@ -101,7 +101,7 @@ enum Submitted {
     Ignored(Reply),
 }
 
-/// What an authenticated caller deploys.
+/// The deploy that an authenticated caller asks for.
 enum Asked {
     Deploy(PostedDeploy),
     Push(Delivery),

@@ -16,12 +16,9 @@ use rollhook_core::{
     image::{Digest, ImageRef, Tag},
     ports::{Platform, Registry},
 };
-use rollhook_testing::{
-    Call,
-    fixtures::{
-        ImageRegistry, RegistryProgram,
-        scripted::{self, Answer, Ends, Reaction, Request, Server},
-    },
+use rollhook_testing::fixtures::{
+    ImageRegistry, RegistryProgram,
+    scripted::{self, Answer, Ends, Reaction, Request, Server, forwarded},
 };
 use serde_json::{Value, json};
 
@@ -76,18 +73,6 @@ fn react(upstream: SocketAddr, answer: RegistryAnswer, asked: &Request) -> React
         RegistryAnswer::Endless => Reaction::Answer(Answer { ends: Ends::Never, ..forwarded() }),
         RegistryAnswer::Usual | RegistryAnswer::OtherDigest | RegistryAnswer::CutOff => Reaction::Answer(forwarded()),
     }
-}
-
-fn forwarded(upstream: SocketAddr, asked: &Request) -> Answer {
-    let accept = asked.headers.get("accept").map_or("*/*", String::as_str);
-    let reply = Call::to(upstream, &asked.method, &asked.path).header("accept", accept).send();
-    let mut says = Answer::status(reply.status).body(reply.body);
-    for (name, value) in reply.headers {
-        if !matches!(&*name, "content-length" | "connection" | "transfer-encoding") {
-            says = says.header(&name, value);
-        }
-    }
-    says
 }
 
 impl Real {

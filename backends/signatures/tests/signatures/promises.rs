@@ -18,12 +18,9 @@ use rollhook_core::{
     requirement::{Signer, TextPattern},
 };
 use rollhook_signatures::SignatureVerifier;
-use rollhook_testing::{
-    Call,
-    fixtures::{
-        RegistryProgram,
-        scripted::{Answer, Ends, Reaction, Request, Server},
-    },
+use rollhook_testing::fixtures::{
+    RegistryProgram,
+    scripted::{Answer, Ends, Reaction, Request, Server, forwarded},
 };
 
 use crate::world::{BUILDER, IDENTITY, World};
@@ -92,18 +89,6 @@ fn react(upstream: SocketAddr, answer: RegistryAnswer, asked: &Request) -> React
             Reaction::Answer(forwarded())
         }
     }
-}
-
-fn forwarded(upstream: SocketAddr, asked: &Request) -> Answer {
-    let accept = asked.headers.get("accept").map_or("*/*", String::as_str);
-    let reply = Call::to(upstream, &asked.method, &asked.path).header("accept", accept).send();
-    let mut says = Answer::status(reply.status).body(reply.body);
-    for (name, value) in reply.headers {
-        if !matches!(&*name, "content-length" | "connection" | "transfer-encoding") {
-            says = says.header(&name, value);
-        }
-    }
-    says
 }
 
 #[async_trait]

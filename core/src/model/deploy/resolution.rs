@@ -20,7 +20,7 @@ pub enum Resolution {
         /// The labels by which the image says where it comes from.
         #[serde(default, skip_serializing_if = "ImageLabels::is_empty")]
         labels: ImageLabels,
-        /// Those who signed the image, and its attestation, each as a line; empty where nothing was required.
+        /// The signers of the image, and of its attestation, each as a line; empty where nothing was required.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         signed_by: Vec<String>,
     },

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::{FutureExt, select_biased};
-
 use crate::{
     action::Action,
     app::{App, AppId, Source},
@@ -11,7 +9,10 @@ use crate::{
     error::{Error, Result},
     ledger::{Admission, admission},
     request::{DeployRequest, Field, IdempotencyKey, Refusal},
-    service::{Accepted, Authorized, BuildPorts, Deployer, Outcome, accept::submit::Declined, drive::sentence},
+    service::{
+        Accepted, Authorized, BuildPorts, Deployer, Outcome, accept::submit::Declined, drive::sentence,
+        in_time::in_time,
+    },
     source::GitSource,
 };
 
@@ -90,10 +91,7 @@ impl Deployer {
         (app, source): (&AppId, &GitSource),
         limit: Duration,
     ) -> Option<Result<Option<Commit>>> {
-        select_biased! {
-            head = builder.branches.head(app, source).fuse() => Some(head),
-            () = self.ports.clock.sleep(limit).fuse() => None,
-        }
+        in_time(&*self.ports.clock, limit, builder.branches.head(app, source)).await
     }
 }
 

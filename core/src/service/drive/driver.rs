@@ -17,7 +17,7 @@ use configured::{unconfigured, without_variables};
 use crate::{
     app::AppUid,
     deploy::{Deploy, Reason, Revision, Trigger},
-    engine::{CallError, Effect, Event, State, rollout::STALL_TIMEOUT, step, verifying},
+    engine::{CallError, Effect, Event, State, polling::PollSource, rollout::STALL_TIMEOUT, step, verifying},
     error::{Error, Result},
     ledger::AppState,
     ports::{Applied, BuildTrigger, Observation, ReleaseRun, ReleaseRunner, RolloutSpec},
@@ -323,7 +323,7 @@ impl Driver<'_> {
                 self.reading = Some(self.deployer.read_head(state.app_state().app.id.clone(), *source));
                 Next::step(Event::HeadReadStarted)
             }
-            Effect::Detect(finding) => self.detect(&finding, &state.app_state().app.source).await,
+            Effect::Detect(finding) => self.detect(&finding, PollSource::of(state.app_state())).await,
             Effect::Collect(spec, failure) => {
                 let evidence = rollouts.evidence(&spec, failure.as_ref()).await;
                 self.calls.called(&spec, "collecting evidence of", &evidence);

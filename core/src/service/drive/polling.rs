@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, future::BoxFuture, select_biased};
+use futures_util::{FutureExt, future::BoxFuture};
 
 use super::following;
 
@@ -17,7 +17,7 @@ use crate::{
     follow::Followed,
     ledger::{Admission, Admitted, AppState, ExpectedLatest, NewDeploy},
     ports::{AppRef, Page},
-    service::{ATTEMPTS, Authorized, Deployer, Outcome, PollOutcome, Polled, journal::Decision},
+    service::{ATTEMPTS, Authorized, Deployer, Outcome, PollOutcome, Polled, in_time::in_time, journal::Decision},
     source::GitSource,
     time::Timestamp,
 };
@@ -77,8 +77,8 @@ impl Deployer {
                 Some(registry) => {
                     let (registry, clock) = (registry.clone(), self.ports.clock.clone());
                     async move {
-                        let newest = following::newest(&*registry, &*clock, &app.namespace, &rule, &repository).await?;
-                        Ok(Some(Head::Newest(Box::new(Followed { rule, repository, newest }))))
+                        let read = following::read(&*registry, &*clock, &app.namespace, &rule, &repository).await?;
+                        Ok(Some(Head::Newest(Box::new(Followed { rule, repository, newest: read.newest }))))
                     }
                     .boxed()
                 }
@@ -93,12 +93,9 @@ impl Deployer {
         };
         let (branches, clock) = (builder.branches.clone(), self.ports.clock.clone());
         async move {
-            select_biased! {
-                head = branches.look(&app, &source).fuse() => head.map(|head| head.map(Head::Commit)),
-                () = clock.sleep(READ_TIMEOUT).fuse() => {
-                    Err(Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None })
-                }
-            }
+            let late = || Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None };
+            let head = in_time(&*clock, READ_TIMEOUT, branches.look(&app, &source)).await.ok_or_else(late)??;
+            Ok(head.map(Head::Commit))
         }
         .boxed()
     }
@@ -142,7 +139,7 @@ impl Deployer {
         &self,
         app: AppUid,
         finding: &Finding,
-        source: &Source,
+        source: Option<PollSource>,
         now: Timestamp,
     ) -> Result<Detected> {
         let head = &finding.head;
@@ -150,7 +147,7 @@ impl Deployer {
             let loaded = self.journal.load(AppRef::Uid(app)).await?;
             let app_state = loaded.ok_or(Error::NotFound(Entity::App))?.into_state();
             // The head of another source, or of a branch that the app left meanwhile, is no change of this one.
-            if !app_state.is_polled() || app_state.app.source != *source {
+            if source.is_none() || PollSource::of(&app_state) != source {
                 return Ok(Detected::Postponed);
             }
             let decision = match head {
@@ -160,12 +157,6 @@ impl Deployer {
                     polling::decide(&app_state, &entries, commit, finding)
                 }
                 Head::Newest(followed) => {
-                    let repository = app_state.repository().map(|repository| repository.canonical_repository());
-                    if app_state.app.policy.follow.as_ref() != Some(&followed.rule)
-                        || repository != Some(followed.repository.canonical_repository())
-                    {
-                        return Ok(Detected::Postponed);
-                    }
                     let entries = self.entries_since(&app_state, |entry| images::is_of(entry, followed)).await?;
                     images::decide(&app_state, &entries, followed, finding)
                 }

@@ -10,7 +10,6 @@ use std::{
 use futures_util::{
     FutureExt,
     future::{BoxFuture, MaybeDone, maybe_done},
-    select_biased,
 };
 
 use crate::{
@@ -22,7 +21,7 @@ use crate::{
     ports::{Resolved, Verified},
     request::Refusal,
     requirement::Requirement,
-    service::{Deployer, drive::polling::sentence},
+    service::{Deployer, drive::polling::sentence, in_time::in_time},
     slots::Rank,
 };
 
@@ -113,12 +112,8 @@ impl Deployer {
         image: &ImageRef,
         answer: impl Future<Output = Result<T, NotResolved>> + Send,
     ) -> Result<T, NotResolved> {
-        select_biased! {
-            answer = answer.boxed().fuse() => answer,
-            () = self.ports.clock.sleep(time).fuse() => {
-                Err(NotResolved::Unavailable(format!("{} has not answered in time.", image.registry())))
-            }
-        }
+        let late = || Err(NotResolved::Unavailable(format!("{} has not answered in time.", image.registry())));
+        in_time(&*self.ports.clock, time, answer.boxed()).await.unwrap_or_else(late)
     }
 
     /// Returns who signed an image, whose digest is known.

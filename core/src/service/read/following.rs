@@ -6,13 +6,12 @@ use crate::{
     action::Action,
     deploy::Deploy,
     engine::following::{self as decision, Standing},
-    error::{Entity, Error},
     follow::{Follow, Followed, Unfollowed},
     image::{ImageRef, Tag},
     request::{Field, Refusal},
     service::{
         Authorized, Deployer, Outcome,
-        drive::following::{in_time, newest, tags},
+        drive::following::{Reading, read},
         read::image::unread,
     },
 };
@@ -80,24 +79,16 @@ impl Deployer {
             unfollowing("no deploy of this app has an image yet, which would name the repository to follow.")
         })?;
         let registry = self.ports.registry.as_deref().ok_or(Refusal::NoRegistry)?;
-        let (environment, clock) = (&access.id.namespace, &*self.ports.clock);
-        let unread = |error: Error| unread(repository.clone(), Vec::new(), error);
-        let all = match &rule {
-            Follow::Tag(tag) => vec![tag.clone()],
-            Follow::Version(_) | Follow::Number(_) => {
-                in_time(clock, &repository, tags(registry, environment, &repository)).await.map_err(unread)?
-            }
-        };
-        let newest = match newest(registry, clock, environment, &rule, &repository).await {
-            Err(Error::NotFound(Entity::Image)) => None,
-            read => read.map_err(unread)?,
-        };
+        let clock = &*self.ports.clock;
+        let Reading { tags, newest } = read(registry, clock, &access.id.namespace, &rule, &repository)
+            .await
+            .map_err(|error| unread(repository.clone(), Vec::new(), error))?;
         let found = Followed { rule: rule.clone(), repository: repository.clone(), newest: newest.clone() };
         let is_there = |entry: &Deploy| decision::is_of(entry, &found);
         let entries = self.entries_since(&state, is_there).await.map_err(Refusal::of_store)?;
         let standing = decision::standing(&state, &entries, &found);
         let decided = state.followed().and_then(|followed| followed.newest.clone());
-        let (tags, left_off) = listed(&rule, all, newest.as_ref());
+        let (tags, left_off) = listed(&rule, tags, newest.as_ref());
         Ok(Following { rule, repository, every, decided, newest, standing, tags, left_off })
     }
 }

@@ -1,8 +1,6 @@
 //! A look at what a registry has of an image.
 
-use std::{pin::pin, time::Duration};
-
-use futures_util::future::{Either, select};
+use std::time::Duration;
 
 use super::nearest_tags::nearest;
 use crate::{
@@ -10,19 +8,21 @@ use crate::{
     app::{AppId, Namespace},
     error::{Entity, Error, Result},
     image::{ImageRef, Tag},
-    ports::{Page, Registry, Resolved, TagQuery},
+    ports::{Page, Registry, Resolved},
     request::{Field, Refusal},
-    service::{Authorized, Deployer, Outcome},
+    service::{
+        Authorized, Deployer, Outcome,
+        in_time::in_time,
+        tags::{self, ReadTags, TagBounds},
+    },
 };
 
 /// The longest time in which a registry names an image.
 const RESOLVE_TIME: Duration = Duration::from_secs(20);
 /// The longest time in which it lists its tags: they are a comfort, which the answer does not wait long for.
 const TAGS_TIME: Duration = Duration::from_secs(5);
-/// The most tags that are compared with a missing one.
-const TAGS_MAX: usize = 1_000;
-/// The most pages that are read of them, as registries choose how long one is.
-const PAGES_MAX: usize = 4;
+/// The tags that are compared with a missing one; registries choose how long a page is.
+const COMPARED: TagBounds = TagBounds { tags: 1_000, pages: 4 };
 /// The number of entries of a history among which an image is looked for.
 const ENTRIES: usize = 50;
 
@@ -85,34 +85,21 @@ impl Deployer {
 
     /// Returns a registry's answer, if it comes in time.
     async fn answered<T>(&self, time: Duration, answer: impl Future<Output = Result<T>>) -> Result<T> {
-        match select(pin!(answer), self.ports.clock.sleep(time)).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(((), _)) => {
-                Err(Error::Unavailable { what: "the registry has not answered in time".to_owned(), cause: None })
-            }
-        }
+        in_time(&*self.ports.clock, time, answer).await.unwrap_or_else(|| {
+            Err(Error::Unavailable { what: "the registry has not answered in time".to_owned(), cause: None })
+        })
     }
 }
 
 /// Returns the first tags of an image's repository.
 async fn some_tags(registry: &dyn Registry, environment: &Namespace, image: &ImageRef) -> Result<Vec<Tag>> {
-    let mut tags = Vec::new();
-    let mut after = None;
-    for _ in 0..PAGES_MAX {
-        let query = TagQuery { limit: TAGS_MAX - tags.len(), after };
+    let ReadTags { mut tags, are_all } = tags::read(registry, environment, image, COMPARED).await;
+    tags.truncate(COMPARED.tags);
+    match are_all {
+        Err(error) if tags.is_empty() => Err(error),
         // What was read before is worth having.
-        let page = match registry.tags(environment, image, &query).await {
-            Ok(page) => page,
-            Err(_) if !tags.is_empty() => break,
-            Err(error) => return Err(error),
-        };
-        tags.extend(page.tags.into_iter().take(query.limit));
-        after = page.next;
-        if after.is_none() || tags.len() >= TAGS_MAX {
-            break;
-        }
+        Ok(_) | Err(_) => Ok(tags),
     }
-    Ok(tags)
 }
 
 /// Returns the refusal for an image that its registry does not show.

@@ -1,8 +1,6 @@
 //! Instances of an app, and their logs.
 
-use std::{pin::pin, sync::Arc, time::Duration};
-
-use futures_util::future::{Either, select};
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     app::{AppId, LABEL_MAX},
@@ -10,7 +8,7 @@ use crate::{
     instance::InstanceName,
     ports::{InstanceLogPart, InstanceLogs, LogQuery, LoggedWorkload, TargetInstance},
     request::Refusal,
-    service::{Authorized, Deployer, Outcome},
+    service::{Authorized, Deployer, Outcome, in_time::in_time},
     slots::Slots,
 };
 
@@ -76,13 +74,10 @@ impl Deployer {
     }
 
     async fn in_time<T>(&self, read: impl Future<Output = Result<T>>) -> Result<T> {
-        match select(pin!(read), self.ports.clock.sleep(READ_TIME)).await {
-            Either::Left((read, _)) => read,
-            Either::Right(((), _)) => {
-                let what = format!("reading the instances of all workloads took longer than {} s", READ_TIME.as_secs());
-                Err(Error::Unavailable { what, cause: None })
-            }
-        }
+        in_time(&*self.ports.clock, READ_TIME, read).await.unwrap_or_else(|| {
+            let what = format!("reading the instances of all workloads took longer than {} s", READ_TIME.as_secs());
+            Err(Error::Unavailable { what, cause: None })
+        })
     }
 
     fn logs(&self) -> Outcome<&dyn InstanceLogs> {

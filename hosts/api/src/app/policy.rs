@@ -77,7 +77,7 @@ pub struct Policy {
     /// How long what following has found must stay the newest before it is deployed.
     #[serde(default = "follow_settle_by_default")]
     pub follow_settle: String,
-    /// Those of whom one must have signed an image before it is deployed, each as `key=PEM` or `issuer=URL,subject=PATTERN`; empty: no
+    /// The signers of whom one must have signed an image before it is deployed, each as `key=PEM` or `issuer=URL,subject=PATTERN`; empty: no
     /// signature is required.
     #[serde(default)]
     pub require_signature: Vec<String>,
@@ -261,7 +261,7 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub follow_settle: Option<String>,
-    /// Those of whom one must have signed an image before it is deployed: `key=` and a public key as PEM text, or
+    /// The signers of whom one must have signed an image before it is deployed: `key=` and a public key as PEM text, or
     /// `issuer=URL,subject=PATTERN`, an identity of keyless signing; a pattern is exact, or the beginning of a URL up to `/` or `@`
     /// and `*`. An empty list requires no signature. What runs stays; rollbacks to what has succeeded are not asked.
     #[serde(skip_serializing_if = "Option::is_none")]

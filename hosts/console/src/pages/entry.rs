@@ -35,7 +35,7 @@ struct EntryPage<'a> {
     digest: Option<String>,
     /// Why the registry did not name the digest before the rollout.
     not_resolved: Option<String>,
-    /// Who signed the image, where the app required it.
+    /// The signers of the image, where the app required them.
     signed_by: Vec<String>,
     /// What the image's label says of the commit.
     commit_remark: Option<String>,

@@ -2,11 +2,10 @@
 
 use super::{Driver, Next, RECENT, StoreCall};
 use crate::{
-    app::Source,
     deploy::{Actor, Deploy, Status, Trigger},
     engine::{
         Event,
-        polling::{Detected, Finding},
+        polling::{Detected, Finding, PollSource},
         retry,
     },
     error::Error,
@@ -172,7 +171,7 @@ impl Driver<'_> {
     }
 
     /// Accepts a branch's head if it is new.
-    pub(super) async fn detect(&mut self, finding: &Finding, source: &Source) -> Next {
+    pub(super) async fn detect(&mut self, finding: &Finding, source: Option<PollSource>) -> Next {
         let detected = match self.deployer.detect(self.app, finding, source, self.time()).await {
             Ok(detected) => detected,
             Err(Error::NotFound(_)) => return Next::Stop,
