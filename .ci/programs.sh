@@ -76,13 +76,19 @@ begin_item() { # NAME: in a process group of its own, by which it is ended when 
     cd "${directory[$1]}" || exit
     export RUST_TEST_THREADS=${slots[$1]}
     eval "${command[$1]}"
+    code=$?
+    times > "$log.times"
+    exit $code
   ) > "$log" 2>&1 < /dev/null &
   set +m
 }
 report_item() { # NAME CODE SECONDS
   local result=ok
   [ "$2" = 0 ] || { result=FAILED; printf '\n'; cat "$(log_of "$1")"; }
-  printf '%-6s %5d s  %s\n' $result "$3" "$1"
+  printf '%-6s %5d s %6d s of a processor  %s\n' $result "$3" "$(processor_seconds "$(log_of "$1").times")" "$1"
   sed -i "\\|^$1 |d" "$measures"; printf '%s %s\n' "$1" "$3" >> "$measures"
+}
+processor_seconds() { # FILE: of a process's children, as the shell's `times` has them in its second line
+  awk -F '[ms ]+' 'NR == 2 { print int(60 * ($1 + $3) + $2 + $4) }' "$1" 2> /dev/null || echo 0
 }
 end_items() { for pid in "${!groups[@]}"; do kill -- "-$pid" 2> /dev/null; done; }

@@ -42,9 +42,9 @@ use broken::Promise;
 use coverage::EXPECTED;
 
 /// How many seeds are played.
-const SEEDS: u64 = 6_000;
+const SEEDS: u64 = 4_000;
 /// Within how many seeds a broken promise is noticed.
-const NOTICED: u64 = 5_000;
+const NOTICED: u64 = SEEDS;
 
 #[test]
 fn the_rules_hold_whatever_happens() {

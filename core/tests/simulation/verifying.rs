@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
@@ -18,7 +18,7 @@ use rollhook_core::{
 };
 use rollhook_memory::{Reading, SimulatedVerifier};
 
-use crate::{broken::Promise, clock::Time, recording_ports::RecordingPorts};
+use crate::{broken::Promise, clock::Time, recording_ports::RecordingPorts, rules::Rules};
 
 /// The checks that app 0 gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,9 @@ impl Verifier for RecordingPorts {
             let rules = self.environment.rules.lock().unwrap();
             (rules.is_verified(spec), rules.is_watched(spec))
         };
+        let mut cut_off = CutOff { rules: Some(&self.environment.rules), spec, is_verified: began.0 };
         let answer = self.environment.provider.verifier.measure(spec).await;
+        cut_off.rules = None;
         let (deploy, name) = (spec.deploy, &spec.check.name);
         self.log(|| match &answer {
             Ok(measured) => format!("measure {name} of {}: {}", deploy.revision, measured.measurement.verdict),
@@ -174,6 +176,22 @@ impl Verifier for RecordingPorts {
         rules.measured(spec, began, answer.as_ref().ok(), &self.environment.journal);
         drop(rules);
         answer.map(|measured| told(measured, began.1, self.environment.promise))
+    }
+}
+
+/// A measurement that says nothing if it is dropped before its answer: the replica waits for none longer than its time.
+struct CutOff<'a> {
+    /// The rules; `None` once there is an answer.
+    rules: Option<&'a Mutex<Rules>>,
+    spec: &'a MeasureSpec,
+    is_verified: bool,
+}
+
+impl Drop for CutOff<'_> {
+    fn drop(&mut self) {
+        if let Some(rules) = self.rules {
+            rules.lock().unwrap().cut_off(self.spec, self.is_verified);
+        }
     }
 }
 

@@ -70,6 +70,12 @@ impl Rules {
         self.measurements.entry(key).or_default()[index] += u32::from(is_verified);
     }
 
+    /// A replica waits no longer for the answer to a measurement: it has no verdict, if the replica lives to say so.
+    pub(crate) fn cut_off(&mut self, spec: &MeasureSpec, is_verified: bool) {
+        let key = (spec.deploy.app, spec.deploy.revision, spec.check.name.clone());
+        self.measurements.entry(key).or_default()[2] += u32::from(is_verified);
+    }
+
     /// A check's command has begun. `begun` are all of them.
     pub(crate) fn check_begins(&self, begun: &[ReleaseBegun], check: CheckRun, journal: &Journal) {
         let (Some(new), revision) = (begun.last(), check.revision()) else { return };
