@@ -18,10 +18,11 @@ use crate::{
     store::PostgresStore,
 };
 
-/// Stands before the statement of a commit that is written alone after its batch was refused, maybe for a lock.
-const IMPATIENT: &str = "SET LOCAL lock_timeout = '50ms'; ";
+/// Stands before the statement of a commit that is written alone after its batch was refused, maybe for a lock. Commits that
+/// notify also wait for those of other databases that do, as long as a slow disk takes.
+const IMPATIENT: &str = "SET LOCAL lock_timeout = '150ms'; ";
 /// The number of commits that are written alone and find the database busy, after which the others are refused untried.
-const BUSY: usize = 20;
+const BUSY: usize = 10;
 
 /// The answers, each with the number of its commit.
 type Answers = Vec<(usize, Result<Committed>)>;
