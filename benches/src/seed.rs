@@ -95,6 +95,7 @@ fn new(project: &str, environment: &str, name: &str) -> Result<App, Failure> {
         }),
         holds: Vec::new(),
         locks: rollhook_core::lock::Locks::default(),
+        requirements: rollhook_core::requirement::RequirementCopies::default(),
         created_at: REGISTERED,
     })
 }

@@ -44,6 +44,7 @@ pub(crate) fn git_app(uid: u128, policy: Policy) -> App {
         policy,
         holds: Vec::new(),
         locks: crate::lock::Locks::default(),
+        requirements: crate::requirement::RequirementCopies::default(),
         created_at: NOW,
     }
 }

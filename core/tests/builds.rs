@@ -12,6 +12,7 @@ use rollhook_core::{
     deploy::{Commit, Reason, Revision, State, Status, Trigger},
     ports::{BuildState, BuildTrigger, DeployId},
     request::{DeployRequest, Field, IdempotencyKey, KeyHeader, Refusal},
+    requirement::{Requirement, RequirementCopy, ScopedRequirement},
     service::{Accepted, Authorized, Outcome},
 };
 use rollhook_memory::{BuildScript, Script};
@@ -49,6 +50,38 @@ fn the_first_successful_build_makes_the_workload() {
         assert!(done.image.unwrap().digest().is_some(), "recorded by digest");
         assert_eq!(world.effects(), [1]);
         assert_eq!(world.quiet(&access).await.len(), 1);
+    });
+}
+
+#[test]
+fn nothing_is_built_where_images_must_be_signed_and_what_ran_comes_back() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.deploy_commit(&access, "b2").await.unwrap();
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        let signer = "issuer=https://id.example.com,subject=ada@example.com".parse().unwrap();
+        let requirement = Requirement::new(vec![signer], None).ok();
+        let again = requirement.clone();
+        let place = ScopedRequirement::Environment(RequirementCopy { requirement, sequence: 1 });
+        world.deployer.copy_requirement(&world.view(&access).await.app, place).await.unwrap();
+        let refused = world.deploy_commit(&access, "c3").await.unwrap().deploy.revision;
+        let (code, message) = reason(&world.ended(&access, refused.get()).await);
+        assert_eq!(code, Reason::IMAGE_NOT_SIGNED, "{message}");
+        assert!(message.contains("The environment requires") && message.contains("built here"), "{message}");
+        assert_eq!(world.rolled_back(&access).await.status(), Status::Succeeded);
+        assert_eq!(world.effects(), [1, 2, 4], "nothing of it was touched, and its build did not begin");
+
+        let none = ScopedRequirement::Environment(RequirementCopy { requirement: None, sequence: 2 });
+        world.deployer.copy_requirement(&world.view(&access).await.app, none).await.unwrap();
+        let begun = world.deploy_commit(&access, "d5").await.unwrap().deploy.revision;
+        world.sleep(5).await;
+        assert_eq!(world.entry(&access, begun.get()).await.status(), Status::Building);
+        let place = ScopedRequirement::Environment(RequirementCopy { requirement: again, sequence: 3 });
+        world.deployer.copy_requirement(&world.view(&access).await.app, place).await.unwrap();
+        let (code, message) = reason(&world.ended(&access, begun.get()).await);
+        assert_eq!(code, Reason::IMAGE_NOT_SIGNED, "a build that has begun ends: {message}");
+        assert_eq!(world.effects(), [1, 2, 4]);
     });
 }
 

@@ -8,12 +8,13 @@ use std::{sync::Arc, time::Duration};
 use rollhook_core::{
     app::{Policy, Resolve},
     configuration::{Variable, VariablesChange},
-    deploy::{Deploy, Reason, Revision, Status, Trigger},
+    deploy::{Deploy, Reason, Resolution, Revision, Scale, Status, Trigger},
     error::Error,
-    image::ImageRef,
+    image::{ImageLabels, ImageRef},
+    ledger::{Change, Record, Refused},
     ports::{Clock, Resolved},
-    request::{ConfigureRequest, Field, PolicyChange, PromoteRequest, Refusal, RollbackRequest},
-    requirement::{Requirement, Signer},
+    request::{ConfigureRequest, Field, PolicyChange, PromoteRequest, Refusal, RollbackRequest, ScaleRequest},
+    requirement::{Required, Requirement, RequirementCopies, RequirementCopy, ScopedRequirement, Signer},
     service::{Authorized, Deployer},
 };
 use rollhook_memory::{Answering, Script, SimulatedImageVerifier, SimulatedRegistry};
@@ -367,5 +368,169 @@ fn followed_image_that_is_unsigned_fails_once() {
         assert_eq!(history.len(), 2, "{history:?}");
         assert_eq!(history[1].trigger, Trigger::Registry);
         Signed::refused(&history[1]);
+    });
+}
+
+fn copy(signers: &[&str], sequence: u64) -> RequirementCopy {
+    let signers: Vec<Signer> = signers.iter().map(|name| signer(name)).collect();
+    let requirement = (!signers.is_empty()).then(|| Requirement::new(signers, None).unwrap());
+    RequirementCopy { requirement, sequence }
+}
+
+impl Signed {
+    async fn place(&self, access: &Authorized, place: ScopedRequirement) {
+        let app = self.world.view(access).await.app;
+        self.deployer.copy_requirement(&app, place).await.unwrap();
+    }
+}
+
+#[test]
+fn requirements_of_project_environment_and_app_are_all_met() {
+    let signed = Signed::new();
+    let own = Policy::default().with(|policy| policy.signed = Requirement::new(vec![signer("eve")], None).ok());
+    signed.verifier.sign(&digest(1), signer("eve"));
+    signed.run(own, async |access| {
+        signed.place(access, ScopedRequirement::Environment(copy(&["ada"], 1))).await;
+        let message = Signed::refused(&signed.deployed(access, &api("v4")).await);
+        assert!(message.starts_with("The environment requires") && message.contains("ada@"), "{message}");
+        let message = Signed::refused(&signed.deployed(access, &api("v2")).await);
+        assert!(message.starts_with("The app requires") && message.contains("eve@"), "{message}");
+        signed.verifier.sign(&digest(2), signer("eve"));
+        let deployed = signed.deployed(access, &api("v2")).await;
+        let by = [signer("ada"), signer("eve")].map(|signer| signer.to_string());
+        assert_eq!((deployed.status(), deployed.signed_by()), (Status::Succeeded, &by[..]));
+
+        signed.place(access, ScopedRequirement::Project(copy(&["bob"], 1))).await;
+        signed.verifier.sign(&digest(3), signer("eve"));
+        let message = Signed::refused(&signed.deployed(access, &api("v3")).await);
+        assert!(message.starts_with("The project requires") && message.contains("bob@"), "{message}");
+        signed.place(access, ScopedRequirement::Project(copy(&[], 2))).await;
+        assert_eq!(signed.deployed(access, &api("v3")).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn same_requirement_of_app_and_environment_is_verified_once() {
+    let signed = Signed::new();
+    signed.run(required(), async |access| {
+        signed.place(access, ScopedRequirement::Environment(copy(&["ada"], 1))).await;
+        let asked = signed.verifier.asked().len();
+        assert_eq!(signed.deployed(access, &api("v2")).await.signed_by(), [signer("ada").to_string()]);
+        assert_eq!(signed.verifier.asked().len(), asked + 1);
+    });
+}
+
+#[test]
+fn app_loosens_no_requirement_of_its_environment() {
+    let signed = Signed::new();
+    signed.run(Policy::default(), async |access| {
+        signed.place(access, ScopedRequirement::Environment(copy(&["ada"], 7))).await;
+        let off = PolicyChange { resolve: Some(Resolve::Off), signers: Some(Vec::new()), ..PolicyChange::default() };
+        signed.change(access, off).await;
+        Signed::refused(&signed.deployed(access, &api("v5")).await);
+        // The digest is looked up all the same, as it is what is signed.
+        let deployed = signed.deployed(access, &api("v2")).await;
+        assert_eq!((deployed.status(), signed.runs()), (Status::Succeeded, image(&api("v2")).pinned(digest(2))));
+        signed.place(access, ScopedRequirement::Environment(copy(&[], 6))).await;
+        Signed::refused(&signed.deployed(access, &api("v5")).await);
+        signed.place(access, ScopedRequirement::Environment(copy(&[], 8))).await;
+        assert_eq!(signed.deployed(access, &api("v5")).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn rollback_to_what_ran_is_not_asked_for_the_environment_s_requirement() {
+    let signed = Signed::new();
+    signed.run(Policy::default(), async |access| {
+        assert_eq!(signed.deployed(access, &api("v5")).await.status(), Status::Succeeded);
+        assert_eq!(signed.deployed(access, &api("v2")).await.status(), Status::Succeeded);
+        signed.place(access, ScopedRequirement::Environment(copy(&["ada"], 1))).await;
+        let asked = signed.verifier.asked().len();
+        let back = signed.rolled_back(access, None).await;
+        assert_eq!((back.status(), signed.runs()), (Status::Succeeded, image(&api("v5")).pinned(digest(5))));
+        assert_eq!(signed.verifier.asked().len(), asked);
+        // What has failed for its signature is no way around it.
+        let failed = signed.deployed(access, &api("v4")).await;
+        Signed::refused(&failed);
+        Signed::refused(&signed.rolled_back(access, Some(failed.revision.get())).await);
+    });
+}
+
+#[test]
+fn app_that_is_registered_under_a_requirement_has_it_from_the_start() {
+    let signed = Signed::new();
+    signed.world.run_beside(&signed.deployer, async {
+        let requirements = RequirementCopies { environment: copy(&["ada"], 3), ..RequirementCopies::default() };
+        let app = registration("web", Policy::default()).with(|app| {
+            app.image = Some(image(&api("v5")));
+            app.requirements = requirements.clone();
+        });
+        let registered = signed.deployer.register(&signed.world.operator, app, None).await.unwrap().app.app;
+        assert_eq!(registered.requirements, requirements);
+        let access = signed.world.access(&registered.id).await;
+        Signed::refused(&signed.world.ended(&access, 1).await);
+
+        let git = world::git("built", Policy::default()).with(|app| app.requirements = requirements.clone());
+        let git = signed.deployer.register(&signed.world.operator, git, None).await;
+        assert!(matches!(&git, Err(Refusal::WrongKind(why)) if why.contains("carries no signature")), "{git:?}");
+    });
+}
+
+#[test]
+fn version_that_was_signed_by_another_is_asked_about_again() {
+    let signed = Signed::new();
+    let own = Policy::default().with(|policy| policy.signed = Requirement::new(vec![signer("eve")], None).ok());
+    signed.verifier.sign(&digest(1), signer("eve"));
+    signed.run(own, async |access| {
+        signed.world.cluster.script(digest(4).as_str(), Script::crashes());
+        let failed = signed.deployed(access, &api("v4")).await;
+        assert_eq!((failed.status(), failed.touched), (Status::Failed, true));
+        let asked = signed.verifier.asked().len();
+        signed.rolled_back(access, Some(failed.revision.get())).await;
+        assert_eq!(signed.verifier.asked().len(), asked, "it was found to meet just this before");
+        signed.place(access, ScopedRequirement::Environment(copy(&["ada"], 1))).await;
+        Signed::refused(&signed.rolled_back(access, Some(failed.revision.get())).await);
+    });
+}
+
+#[test]
+fn version_whose_digest_is_unknown_is_asked_about_as_it_is_deployed_again() {
+    let signed = Signed::new();
+    let off = Policy::default().with(|policy| policy.resolve = Resolve::Off);
+    signed.run(off, async |access| {
+        signed.deployer.scale(access, ScaleRequest::new(Scale::Stop)).await.unwrap();
+        signed.world.quiet(access).await;
+        // Nothing of it runs, so that nobody sees its bits.
+        let unseen = signed.deployed(access, &api("v5")).await;
+        assert_eq!((unseen.status(), unseen.pinned_image()), (Status::Succeeded, Some(image(&api("v5")))));
+        signed.place(access, ScopedRequirement::Environment(copy(&["ada"], 1))).await;
+        let started = signed.deployer.scale(access, ScaleRequest::new(Scale::Start)).await.unwrap().deploy;
+        Signed::refused(&signed.world.ended(access, started.revision.get()).await);
+    });
+}
+
+#[test]
+fn answer_that_was_judged_by_the_requirements_of_before_is_not_recorded() {
+    let signed = Signed::new();
+    signed.run(Policy::default(), async |access| {
+        let deploy = signed.deployer.submit(access, request(&api("v2"))).await.unwrap().deploy;
+        let state = signed.world.view(access).await;
+        let stored = state.unfinished(deploy.revision).unwrap().clone();
+        assert!(stored.is_to_be_resolved());
+        let answered = |met: &[Required]| {
+            let resolution = Resolution::resolved(ImageLabels::default(), &[], met);
+            Deploy {
+                digest: Some(digest(2)),
+                resolution: Some(Box::new(resolution)),
+                ..stored.moved(stored.state.clone())
+            }
+        };
+        let mut change = Change::on(state);
+        change.copy_requirement(ScopedRequirement::Environment(copy(&["ada"], 1)), stored.updated_at);
+        let required = change.state.app.required();
+        let mut record =
+            |deploy: Deploy| change.record(Record { changes: vec![deploy], ..Record::default() }, stored.updated_at);
+        assert_eq!(record(answered(&[])), Err(Refused::Outdated));
+        assert_eq!(record(answered(&required)), Ok(()));
     });
 }

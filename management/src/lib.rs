@@ -20,6 +20,7 @@ pub mod access;
 mod bounds;
 mod checks;
 mod configuring;
+mod copies;
 mod documents;
 mod images;
 pub mod keyless;
@@ -32,6 +33,7 @@ mod recent;
 mod refusal;
 mod registering;
 pub mod report;
+pub mod requirements;
 mod returning;
 mod runs;
 mod webhook_calls;
@@ -42,7 +44,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use futures_util::{FutureExt, future::join3, select_biased};
+use futures_util::{
+    FutureExt,
+    future::{join, join3},
+    select_biased,
+};
 use rollhook_core::{
     service::{Deployer, Scope, StartError},
     text::with_fields,
@@ -123,6 +129,7 @@ pub struct Management {
     check_tests: rate::OfRealms,
     image_looks: rate::OfRealms,
     environment_changes: rate::OfRealms,
+    requirement_changes: rate::OfRealms,
     configuration_changes: rate::OfRealms,
     unknown_tokens: access::UnknownTokens,
     /// The provider of sign-ins, if there is one.
@@ -164,6 +171,7 @@ impl Management {
             check_tests: rate::OfRealms::default(),
             image_looks: rate::OfRealms::default(),
             environment_changes: rate::OfRealms::default(),
+            requirement_changes: rate::OfRealms::default(),
             configuration_changes: rate::OfRealms::default(),
             unknown_tokens: access::UnknownTokens::default(),
             sign_in: OnceLock::new(),
@@ -187,7 +195,8 @@ impl Management {
         &self.deployer
     }
 
-    /// Drives deploys as [`Deployer::run`] does; meanwhile copies the locks of environments, and notifies receivers.
+    /// Drives deploys as [`Deployer::run`] does; meanwhile copies the locks and requirements of environments, and notifies
+    /// receivers.
     ///
     /// # Errors
     /// As [`Deployer::run`].
@@ -205,11 +214,13 @@ impl Management {
         driven
     }
 
-    /// Copies locks, notifies receivers and removes records that are too many, once the store is known to be this process's
-    /// driver's.
+    /// Copies locks and requirements, notifies receivers and removes records that are too many, once the store is known to be
+    /// this process's driver's.
     async fn run_beside(&self) {
         if self.deployer.scope() == Scope::Store && self.deployer.bound().await.is_ok() {
-            join3(self.watch_locks(), self.notify_receivers(), self.keep_bounds()).await;
+            let copies =
+                join(self.watch_copies::<locks::StoredLock>(), self.watch_copies::<requirements::StoredRequirement>());
+            join3(copies, self.notify_receivers(), self.keep_bounds()).await;
         }
     }
 

@@ -90,6 +90,9 @@ pub enum Refusal {
     /// An environment is locked and unlocked too often.
     #[error("{0} is locked and unlocked too often; try again in some seconds.")]
     TooManyLockChanges(Realm),
+    /// The requirement on a project or an environment is changed too often.
+    #[error("The requirement on {0} is changed too often; try again in some seconds.")]
+    TooManyRequirementChanges(Realm),
     /// The configurations of an environment's apps are changed too often.
     #[error("The configurations of {0} are changed too often; try again in some seconds.")]
     TooManyConfigurationChanges(Realm),
@@ -99,6 +102,12 @@ pub enum Refusal {
          an hour, or 30 days where there are apps."
     )]
     TooManyLocks(usize, Realm),
+    /// A realm has as many requirements as it may, beside those of realms with apps.
+    #[error(
+        "There are {0} requirements on {1}, and this one would be where no app is: end some first. An ended one counts for an hour, \
+         or 30 days where there are apps."
+    )]
+    TooManyRequirements(usize, Realm),
     /// No receiver of the caller's realms has this name.
     #[error("There is no receiver {0}.")]
     ReceiverNotFound(ReceiverName),
@@ -133,10 +142,12 @@ impl Refusal {
             | Self::TooManyTrusts
             | Self::ReceiverExists(_)
             | Self::TooManyReceivers(..)
-            | Self::TooManyLocks(..) => RefusalKind::Conflict,
+            | Self::TooManyLocks(..)
+            | Self::TooManyRequirements(..) => RefusalKind::Conflict,
             Self::TooManyTests(_)
             | Self::TooManyLooks(_)
             | Self::TooManyLockChanges(_)
+            | Self::TooManyRequirementChanges(_)
             | Self::TooManyReports
             | Self::TooManyConfigurationChanges(_)
             | Self::TooManyRegistrations(..)

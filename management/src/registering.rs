@@ -3,12 +3,15 @@
 
 use std::{
     collections::BTreeMap,
+    pin::pin,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use futures_util::TryStreamExt;
+
 use rollhook_core::{
     action::Action as AppAction,
-    app::{AppId, AppName, Environment, LABEL_MAX, Namespace, Project},
+    app::{AppId, Environment, Namespace, Project},
     ports::{AppPage, ListedApp, listed_id},
     request::{
         Field, IdempotencyKey, PolicyChange, PromoteRequest, Refusal as CoreRefusal, Registration, SourceChange,
@@ -22,6 +25,8 @@ use crate::{
     Management, Outcome, Refusal,
     access::{Action, Place, Principal, Readable, Realm, Subject},
     lists::ListTurn,
+    locks::StoredLock,
+    requirements::StoredRequirement,
 };
 
 /// The most apps of an environment.
@@ -144,13 +149,20 @@ impl Management {
         let _turn = self.registrations.turn(&wanted.project, &wanted.environment).await?;
         // A repeated call is answered although the environment was locked, or filled, meanwhile.
         if self.deployer.find_app(&id).await?.is_none() {
-            if let Some(locked) = self.environment_lock(&wanted.project, &wanted.environment).await? {
+            if let Some(locked) = self.environment_lock(&realm).await? {
                 return Err(CoreRefusal::Locked(Box::new(locked)).into());
             }
             self.check_bounds(&id.namespace, &wanted.project, &realm).await?;
         }
+        let requirements = self.requirements_of(&realm).await?;
+        let wanted = wanted.with(|app| app.requirements = requirements);
         let registered = self.deployer.register(principal.actor(), wanted, key).await?;
-        self.lock_registered(&registered.app.app).await?;
+        let app = &registered.app.app;
+        // A change while it was registered.
+        self.copy_to_registered::<StoredLock>(app, &realm).await?;
+        for realm in [&realm, &Realm::Project { project: app.project.clone() }] {
+            self.copy_to_registered::<StoredRequirement>(app, realm).await?;
+        }
         Ok(registered)
     }
 
@@ -180,13 +192,9 @@ impl Management {
         let bounds = [(environment, ENVIRONMENT_APPS_MAX), (&whole, PROJECT_APPS_MAX)];
         // The app that is to be registered.
         let mut counts = [1; 2];
-        let prefix = format!("{project}-");
-        let mut page = AppPage::first(PAGE);
-        page.after = before_namespaces_of(project);
-        loop {
-            let read = self.deployer.apps(page.clone()).await?;
-            let is_of_project = |app: &&ListedApp| listed_id(app).namespace.as_str().starts_with(&prefix);
-            for app in read.iter().take_while(is_of_project) {
+        let mut pages = pin!(self.pages_with_apps_of(&whole, false));
+        while let Some(page) = pages.try_next().await? {
+            for app in &page {
                 for (count, (realm, _)) in counts.iter_mut().zip(bounds) {
                     *count += usize::from(match app {
                         Ok(state) => realm.contains(&Realm::of_app(&state.app)),
@@ -200,11 +208,8 @@ impl Management {
                     return Err(Refusal::TooManyApps(most, realm.clone()));
                 }
             }
-            let Some(last) = read.last().filter(|last| read.len() == page.limit && is_of_project(last)) else {
-                return Ok(());
-            };
-            page.after = Some(listed_id(last).clone());
         }
+        Ok(())
     }
 
     /// Deletes an app, and the trust in pipelines, as [`Deployer::delete`](rollhook_core::service::Deployer::delete) does.
@@ -303,12 +308,6 @@ impl Management {
 fn may_read(readable: &Readable<'_>, listed: &ListedApp) -> bool {
     let realm = listed.as_ref().map_or(Realm::Everything, |state| Realm::of_app(&state.app));
     readable.contains(&listed_id(listed).namespace, &realm)
-}
-
-/// Returns a name that sorts directly before those of the project's namespaces, which are its own name and a hyphen and more.
-fn before_namespaces_of(project: &Project) -> Option<AppId> {
-    let name: AppName = "z".repeat(LABEL_MAX).parse().ok()?;
-    Some(AppId { namespace: project.as_str().parse().ok()?, name })
 }
 
 #[cfg(test)]

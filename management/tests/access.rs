@@ -65,9 +65,9 @@ fn app_outside_of_every_realm_is_unknown() {
                 .filter(|action| !matches!(action, Action::Register | Action::ManageReceivers | Action::ReadAudit))
             {
                 let refused = refusal(&world.management, &who, &id, *action).await;
-                let expected = if *action == Action::ManageTokens {
-                    let may = who.may(Action::ManageTokens, &self::realm("shop", "test"));
-                    (!may).then_some(Refusal::Forbidden(Action::ManageTokens, None))
+                let expected = if matches!(action, Action::ManageTokens | Action::Require) {
+                    let may = who.may(*action, &self::realm("shop", "test"));
+                    (!may).then_some(Refusal::Forbidden(*action, None))
                 } else if *action == Action::ManageSessions {
                     Some(Refusal::Forbidden(Action::ManageSessions, None))
                 } else {

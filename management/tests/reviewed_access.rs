@@ -174,7 +174,7 @@ fn each_permission_allows_its_own_action_in_its_namespace_and_nothing_else() {
                 authority.grant(Action::Read, "shop-test");
                 authority.grant(granted, scope(granted));
                 // An action on an app elsewhere finds none; one on none is not of this namespace.
-                if action != Action::Register && !belongs_to_no_namespace(action) {
+                if !matches!(action, Action::Register | Action::Require) && !belongs_to_no_namespace(action) {
                     let refused = refusal(&management, &who, &elsewhere, action).await;
                     assert_eq!(
                         refused,

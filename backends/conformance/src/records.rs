@@ -11,7 +11,7 @@ use crate::{
     stores::Stores,
 };
 
-const KINDS: [RecordKind; 12] = RecordKind::ALL;
+const KINDS: [RecordKind; 13] = RecordKind::ALL;
 const KIND: RecordKind = RecordKind::Session;
 /// How often a record is read that another handle wrote, until it must be found.
 const SOON: usize = 500;

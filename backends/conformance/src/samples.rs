@@ -43,6 +43,7 @@ pub fn app(project: &str, environment: &str, name: &str) -> App {
         policy: Policy::default(),
         holds: Vec::new(),
         locks: Locks::default(),
+        requirements: rollhook_core::requirement::RequirementCopies::default(),
         created_at: Timestamp::default(),
     }
 }

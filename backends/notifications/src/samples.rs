@@ -24,6 +24,7 @@ pub(crate) fn app() -> Arc<App> {
         policy: Policy::default(),
         holds: Vec::new(),
         locks: Locks::default(),
+        requirements: rollhook_core::requirement::RequirementCopies::default(),
         created_at: Timestamp::from_millis(1_767_000_000_000),
     })
 }

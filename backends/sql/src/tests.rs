@@ -33,6 +33,7 @@ fn registration() -> App {
         policy: Policy::default(),
         holds: Vec::new(),
         locks: rollhook_core::lock::Locks::default(),
+        requirements: rollhook_core::requirement::RequirementCopies::default(),
         created_at: Timestamp::from_millis(5),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{CallError, Effect, retry, rollout::UNREACHABLE_MAX};
+use super::{CallError, Effect, resolving, retry, rollout::UNREACHABLE_MAX};
 use crate::{
     app::Source,
     deploy::{Commit, Deploy, Evidence, Paused, Reason, Revision, State as Stored, Status},
@@ -24,6 +24,9 @@ const SLOT_WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The interval of loads of the app during a build without a hint from the store: builds last long, hints may be lost,
 /// and a build that is no longer needed has to end soon.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(15);
+
+/// The reason why a git app's image meets no requirement, a clause.
+const BUILT_HERE: &str = "a git app's image is built here, and carries no signature";
 
 /// The state of an app's build queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -285,6 +288,9 @@ impl BuildQueue {
         else {
             return None;
         };
+        if let Some(required) = app_state.app.required().first().filter(|_| deploy.is_to_be_built()) {
+            return Some(resolving::unsigned(deploy, required, BUILT_HERE));
+        }
         let deadline = app_state.app.policy.build_deadline;
         let uncounted = paused.away.total(now).min(UNREACHABLE_MAX) + paused.waiting.total(now).min(SLOT_WAIT_MAX);
         let is_built = matches!(self, Self::Built { revision, .. } if *revision == deploy.revision);
@@ -316,6 +322,9 @@ fn begin(app_state: &AppState, source: &GitSource, now: Timestamp) -> BuildStep 
     match next_entry(app_state) {
         None => BuildStep::Idle,
         Some(deploy) if deploy.state == Stored::Queued => {
+            if let Some(required) = app_state.app.required().first() {
+                return BuildStep::Record(vec![resolving::unsigned(deploy, required, BUILT_HERE)]);
+            }
             let source = source.fingerprint();
             BuildStep::Record(vec![deploy.moved(Stored::Building { since: now, source, paused: Paused::default() })])
         }

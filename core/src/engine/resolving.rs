@@ -13,16 +13,12 @@ use crate::{
     image::ImageRef,
     ledger::admission,
     ports::Resolved,
-    requirement::Requirement,
-    text,
+    requirement::{Required, RequirementScope},
     time::Timestamp,
 };
 
 /// How long a registry that does not answer is asked again for an app that requires its answer.
 const ASKED_FOR: Duration = Duration::from_secs(30);
-
-/// The most of a requirement that a message shows, in characters.
-const REQUIRED_SHOWN: usize = 1_000;
 
 /// The image of a deploy that is to be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +27,8 @@ pub struct ResolveSpec {
     pub revision: Revision,
     /// The image, as it was posted.
     pub image: ImageRef,
-    /// The signatures that the app requires; `None`: they are not looked at.
-    pub requirement: Option<Requirement>,
+    /// The requirements that it must meet; empty: its signatures are not looked at.
+    pub required: Vec<Required>,
 }
 
 /// An image that a registry has named.
@@ -40,17 +36,10 @@ pub struct ResolveSpec {
 pub struct FoundImage {
     /// The answer of the registry.
     pub resolved: Resolved,
-    /// The verdict over its signatures; `None`: they were not looked at.
-    pub signed: Option<SignedImage>,
-}
-
-/// The verdict over an image that is signed as required.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignedImage {
-    /// The requirement.
-    pub requirement: Requirement,
-    /// The signers, each as a line.
-    pub by: Vec<String>,
+    /// The requirements that it meets.
+    pub met: Vec<Required>,
+    /// Its signers, each as a line; empty where nothing is required.
+    pub signed_by: Vec<String>,
 }
 
 /// The reason why an image was not resolved.
@@ -66,8 +55,8 @@ pub enum NotResolved {
     Unavailable(String),
     /// The image lacks what is required.
     Unsigned {
-        /// The requirement.
-        requirement: Box<Requirement>,
+        /// The requirement that it does not meet.
+        required: Box<Required>,
         /// The signatures that were found in its place, or the reasons why they cannot be read, each as a line.
         found: Vec<String>,
     },
@@ -116,12 +105,12 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
     };
     let Some(image) = deploy.image.clone() else { return effect };
     let revision = deploy.revision;
-    let requirement = state.app_state.app.policy.signed.clone();
-    if let Some(requirement) = requirement.as_ref().filter(|_| !state.has_registry || !state.has_image_verifier) {
-        let changed = unsigned(deploy, requirement, "this process verifies no signatures");
+    let required = state.app_state.app.required();
+    if let Some(first) = required.first().filter(|_| !state.has_registry || !state.has_image_verifier) {
+        let changed = unsigned(deploy, first, "this process verifies no signatures");
         return record(state, vec![changed], Vec::new());
     }
-    if !state.has_registry || state.app_state.app.policy.resolve == Resolve::Off {
+    if !state.has_registry || state.app_state.app.resolve() == Resolve::Off {
         let why = if state.has_registry { "the app's policy is off now" } else { "this process reads no registries" };
         let is_required = is_required(state, deploy);
         let changed = unresolved(state, deploy, NotResolved::Refused(why.to_owned()), is_required);
@@ -133,7 +122,7 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
     }
     match state.resolve.outage {
         Some(outage) if outage.next_at > now => interleave::no_longer_than(effect, outage.next_at),
-        Some(_) | None => Effect::Resolve(Box::new(ResolveSpec { revision, image, requirement })),
+        Some(_) | None => Effect::Resolve(Box::new(ResolveSpec { revision, image, required })),
     }
 }
 
@@ -155,7 +144,7 @@ pub(super) fn answered(
     state.resolve.under_way = None;
     let outage = state.resolve.outage.take();
     let deploy = waiting(state, revision)?.clone();
-    if is_outdated(state.app_state.app.policy.signed.as_ref(), &answer) {
+    if is_outdated(&state.app_state.app.required(), &answer) {
         return None;
     }
     let why = match answer {
@@ -172,11 +161,11 @@ pub(super) fn answered(
     is_over.then(|| record(state, ended_by_outage(state, &deploy, &why), Vec::new()))
 }
 
-/// Returns whether an answer is about another requirement than the app has by now, so that the registry is asked anew.
-fn is_outdated(required: Option<&Requirement>, answer: &Result<Box<FoundImage>, NotResolved>) -> bool {
+/// Returns whether an answer is about other requirements than there are by now, so that the registry is asked anew.
+fn is_outdated(now: &[Required], answer: &Result<Box<FoundImage>, NotResolved>) -> bool {
     match answer {
-        Ok(found) => required.is_some_and(|now| found.signed.as_ref().map(|signed| &signed.requirement) != Some(now)),
-        Err(NotResolved::Unsigned { requirement, .. }) => required != Some(requirement),
+        Ok(found) => !now.is_empty() && found.met != now,
+        Err(NotResolved::Unsigned { required, .. }) => !now.contains(required),
         Err(NotResolved::Missing(_) | NotResolved::Stored | NotResolved::Refused(_) | NotResolved::Unavailable(_)) => {
             false
         }
@@ -200,15 +189,15 @@ fn waiting(state: &State, revision: Revision) -> Option<&Deploy> {
 /// Returns whether a deploy fails without its digest. A posted digest is the image, whether or not the registry shows it; its
 /// signatures are nowhere else.
 fn is_required(state: &State, deploy: &Deploy) -> bool {
-    let policy = &state.app_state.app.policy;
+    let app = &state.app_state.app;
     let has_digest = deploy.image.as_ref().is_some_and(|image| image.digest().is_some());
-    policy.signed.is_some() || policy.resolve == Resolve::Require && !has_digest
+    app.requires_signatures() || app.resolve() == Resolve::Require && !has_digest
 }
 
 /// Returns a deploy with the digest of its image; failed if the app has commits match, and the image was built from another one, or
 /// if the image is held by another tag.
 fn resolved(app: &App, deploy: &Deploy, found: FoundImage) -> Deploy {
-    let FoundImage { resolved: found, signed } = found;
+    let FoundImage { resolved: found, signed_by, met } = found;
     let pinned = deploy.image.clone().map(|image| image.pinned(found.digest.clone()));
     if let Err(refusal) = admission::held(app, pinned.as_ref(), None, deploy.trigger) {
         return failed(deploy, Reason::IMAGE_HELD, refusal.to_string());
@@ -220,22 +209,22 @@ fn resolved(app: &App, deploy: &Deploy, found: FoundImage) -> Deploy {
         );
         return failed(deploy, Reason::COMMIT_MISMATCH, message);
     }
-    let signed_by = signed.map(|signed| signed.by).unwrap_or_default();
-    let resolved = with(deploy, Resolution::resolved(found.labels, &signed_by));
+    let resolved = with(deploy, Resolution::resolved(found.labels, &signed_by, &met));
     Deploy { digest: Some(found.digest), ..resolved }
 }
 
 /// Returns a deploy whose image was not resolved: left to its platform, or failed.
 fn unresolved(state: &State, deploy: &Deploy, why: NotResolved, is_required: bool) -> Deploy {
-    match (why, &state.app_state.app.policy.signed) {
-        (NotResolved::Stored, Some(requirement)) => {
-            unsigned(deploy, requirement, "it was made on the platform itself, where nothing is signed")
+    let required = state.app_state.app.required();
+    match (why, required.first()) {
+        (NotResolved::Stored, Some(required)) => {
+            unsigned(deploy, required, "it was made on the platform itself, where nothing is signed")
         }
-        (NotResolved::Unsigned { requirement, found }, _) if found.is_empty() => {
-            unsigned(deploy, &requirement, "it has no signatures and no attestations")
+        (NotResolved::Unsigned { required, found }, _) if found.is_empty() => {
+            unsigned(deploy, &required, "it has no signatures and no attestations")
         }
-        (NotResolved::Unsigned { requirement, found }, _) => {
-            unsigned(deploy, &requirement, &bounded_lines(&found).join("; "))
+        (NotResolved::Unsigned { required, found }, _) => {
+            unsigned(deploy, &required, &bounded_lines(&found).join("; "))
         }
         (NotResolved::Missing(message), _) => failed(deploy, Reason::IMAGE_NOT_FOUND, message),
         (NotResolved::Stored, None) if is_required => {
@@ -246,7 +235,8 @@ fn unresolved(state: &State, deploy: &Deploy, why: NotResolved, is_required: boo
             with(deploy, Resolution::unresolved("the platform has one of its own, which came from no registry"))
         }
         (NotResolved::Refused(why) | NotResolved::Unavailable(why), _) if is_required => {
-            let message = format!("The image was not resolved, as the app requires: {why}");
+            let scope = required.first().map_or(RequirementScope::App, |required| required.scope);
+            let message = format!("The image was not resolved, as the {scope} requires: {why}");
             failed(deploy, Reason::IMAGE_NOT_RESOLVED, message)
         }
         (NotResolved::Refused(why) | NotResolved::Unavailable(why), _) => with(deploy, Resolution::unresolved(&why)),
@@ -254,11 +244,9 @@ fn unresolved(state: &State, deploy: &Deploy, why: NotResolved, is_required: boo
 }
 
 /// Returns a deploy that failed as its image lacks what is required, with what was found in its place.
-fn unsigned(deploy: &Deploy, requirement: &Requirement, found: &str) -> Deploy {
-    let mut required = requirement.to_string();
-    text::cut(&mut required, REQUIRED_SHOWN);
-    let found = found.trim_end_matches('.');
-    let message = format!("The app requires that the image is {required}. Found: {found}. Nothing was touched.");
+pub(super) fn unsigned(deploy: &Deploy, required: &Required, found: &str) -> Deploy {
+    let (scope, demanded, found) = (required.scope, required.requirement.summary(), found.trim_end_matches('.'));
+    let message = format!("The {scope} requires that the image is {demanded}. Found: {found}. Nothing was touched.");
     failed(deploy, Reason::IMAGE_NOT_SIGNED, message)
 }
 

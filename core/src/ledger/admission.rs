@@ -3,7 +3,7 @@
 use super::NewDeploy;
 use crate::{
     app::{App, Hold, HoldPolicy, Resolve, Source},
-    deploy::{Commit, Origin, Trigger},
+    deploy::{Commit, Origin, Scale, Trigger},
     image::ImageRef,
     request::{Cause, DeployRequest, Field, Refusal},
 };
@@ -64,7 +64,7 @@ pub fn promotion(
 /// app's policy does not say otherwise. What ran before, and what was built for the app, is known; where signatures are required,
 /// so is a version that has succeeded, or was found signed, and no other.
 pub fn is_to_be_resolved(app: &App, deploy: &NewDeploy) -> bool {
-    if deploy.is_unproven && app.source == Source::Image && app.policy.signed.is_some() {
+    if app.requires_signatures() && is_unverified(deploy) {
         return deploy.image.is_some();
     }
     let is_named = match deploy.trigger {
@@ -75,8 +75,17 @@ pub fn is_to_be_resolved(app: &App, deploy: &NewDeploy) -> bool {
         Some(Origin::Revision(_) | Origin::Same(_) | Origin::Built(_)) => true,
         Some(Origin::Promoted { .. }) | None => deploy.adopted,
     };
-    let is_looked_up = app.source == Source::Image && app.policy.resolve != Resolve::Off;
+    let is_looked_up = app.source == Source::Image && app.resolve() != Resolve::Off;
     is_looked_up && is_named && !is_known && deploy.image.is_some()
+}
+
+/// Returns whether a deploy returns to what was never found to meet the requirements: a version that has not succeeded, or one
+/// whose digest is not known, so that other bits may come. A restore keeps what runs, and a stop runs nothing.
+fn is_unverified(deploy: &NewDeploy) -> bool {
+    let is_restore = deploy.trigger == Trigger::Rollback && deploy.actor.is_service();
+    let has_digest = deploy.image.as_ref().is_some_and(|image| image.digest().is_some());
+    let runs_anew = !deploy.adopted && !is_restore && deploy.scale != Scale::Stop;
+    deploy.is_unproven || !has_digest && runs_anew
 }
 
 fn posted_image(app: &App, request: &DeployRequest, cause: &Cause) -> Result<ImageRef, Refusal> {

@@ -11,6 +11,7 @@ use crate::{
     lock::Lock,
     replica::ReplicaId,
     request::IdempotencyKey,
+    requirement::ScopedRequirement,
     time::Timestamp,
 };
 
@@ -159,6 +160,15 @@ impl Change {
             }
             let locks = &mut Arc::make_mut(&mut self.state.app).locks;
             (locks.environment, locks.sequence) = (lock, sequence);
+        }
+    }
+
+    /// Copies the requirement of the app's project or environment, unless a later change of it was copied before.
+    pub fn copy_requirement(&mut self, place: ScopedRequirement, now: Timestamp) {
+        let mut requirements = self.state.app.requirements.clone();
+        if requirements.take(place) {
+            self.touch(now);
+            Arc::make_mut(&mut self.state.app).requirements = requirements;
         }
     }
 

@@ -145,7 +145,8 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
         (Trigger::Rollback, Some(Origin::Revision(target))) => history.iter().find(|other| other.revision == *target),
         _ => None,
     };
-    let is_known = returned_to.is_some_and(Deploy::is_proven);
+    let has_digest = |version: &&Deploy| version.pinned_image().is_some_and(|image| image.digest().is_some());
+    let is_known = returned_to.filter(has_digest).is_some_and(|version| version.status() == Status::Succeeded);
     expect(deploy.resolution.is_none() || !is_known, "goes back to what has succeeded, and asks a registry");
     expect(
         deploy.trigger != Trigger::Rollback || matches!(deploy.from, Some(Origin::Revision(_))),

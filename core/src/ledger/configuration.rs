@@ -91,7 +91,7 @@ fn again(state: &AppState, if_current: Option<Revision>, cause: &Cause) -> Resul
     match state.failed_first() {
         Some(failed) => {
             redeploy::check(state, if_current, PURPOSE)?;
-            redeploy::repeat(failed, cause)
+            redeploy::repeat(&state.app, failed, cause)
         }
         None => redeploy::again(state, if_current, cause, PURPOSE),
     }

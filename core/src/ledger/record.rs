@@ -73,6 +73,13 @@ impl Change {
         has_begun && self.state.unfinished(change.revision).is_some_and(waits)
     }
 
+    /// Returns whether a deploy goes on by an answer of its registry that was not judged by the requirements of now.
+    fn is_judged_by_other_requirements(&self, stored: &Deploy, change: &Deploy) -> bool {
+        let is_answered = stored.is_to_be_resolved() && !change.is_to_be_resolved() && !change.is_terminal();
+        let required = self.state.app.required();
+        is_answered && !required.is_empty() && !change.has_met(&required)
+    }
+
     /// Moves deploys on. A refused record leaves the change as it was.
     ///
     /// # Errors
@@ -88,6 +95,9 @@ impl Change {
                 return Err(Refused::NextCommit);
             }
             if change.step != stored.step + 1 || !revisions.insert(change.revision) {
+                return Err(Refused::Outdated);
+            }
+            if self.is_judged_by_other_requirements(stored, change) {
                 return Err(Refused::Outdated);
             }
         }

@@ -2,6 +2,7 @@
 
 use super::{AppState, NewDeploy};
 use crate::{
+    app::App,
     deploy::{Deploy, Origin, Revision, Status},
     request::{Cause, Refusal},
 };
@@ -41,7 +42,7 @@ pub(super) fn again(
             current.revision
         )));
     }
-    repeat(current, cause)
+    repeat(&state.app, current, cause)
 }
 
 /// Returns `Ok` unless another deploy is on its way to the cluster.
@@ -65,7 +66,7 @@ pub(super) fn check(state: &AppState, if_current: Option<Revision>, purpose: &st
 ///
 /// # Errors
 /// [`Refusal::Internal`] for an entry without an image: none that touched the cluster is.
-pub(super) fn repeat(version: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
+pub(super) fn repeat(app: &App, version: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
     Ok(NewDeploy {
         image: Some(version.pinned_image().ok_or(Refusal::Internal)?),
         commit: version.commit.clone(),
@@ -73,7 +74,7 @@ pub(super) fn repeat(version: &Deploy, cause: &Cause) -> Result<NewDeploy, Refus
         from: Some(Origin::Same(version.revision)),
         effective: Some(version.effective),
         unreleased: version.lacks_release(),
-        is_unproven: !version.is_proven(),
+        is_unproven: !version.is_proven(app),
         ..NewDeploy::new(cause)
     })
 }

@@ -75,7 +75,7 @@ pub fn deploy(state: &AppState, target: &Deploy, cause: &Cause) -> Result<NewDep
         from: Some(Origin::Revision(target.effective)),
         effective: Some(target.effective),
         unreleased: target.lacks_release(),
-        is_unproven: !target.is_proven(),
+        is_unproven: !target.is_proven(&state.app),
         scale: stop::of_return(state),
         ..NewDeploy::new(cause)
     })

@@ -12,7 +12,7 @@ use crate::{
     follow::Follow,
     image::{Digest, ImageRef, Repositories},
     lock::Locks,
-    requirement::Requirement,
+    requirement::{Required, Requirement, RequirementCopies},
     source::GitSource,
     text::{checked_text, text_conversions, with_fields, words},
     time::{Timestamp, maybe_millis, millis},
@@ -521,6 +521,9 @@ pub struct App {
     pub holds: Vec<Hold>,
     /// The locks that refuse new deploys.
     pub locks: Locks,
+    /// The requirements of the project and of the environment, which the policy cannot loosen.
+    #[serde(default, skip_serializing_if = "RequirementCopies::is_empty")]
+    pub requirements: RequirementCopies,
     /// The time of the registration.
     pub created_at: Timestamp,
 }
@@ -530,6 +533,24 @@ impl App {
     pub fn full_name(&self) -> FullName {
         let (project, environment) = (self.project.clone(), self.environment.clone());
         FullName { project, environment, name: self.id.name.clone() }
+    }
+
+    /// Returns the requirements that an image must meet before it is deployed, the widest first.
+    pub fn required(&self) -> Vec<Required> {
+        self.requirements.and(self.policy.signed.as_ref())
+    }
+
+    /// Returns whether an image must meet a requirement before it is deployed.
+    pub fn requires_signatures(&self) -> bool {
+        self.policy.signed.is_some() || self.requirements.in_force().next().is_some()
+    }
+
+    /// Returns how the tag of an image becomes a digest. A requirement is on the digest, so that it is looked up then.
+    pub fn resolve(&self) -> Resolve {
+        match self.policy.resolve {
+            Resolve::Off if self.requires_signatures() => Resolve::Auto,
+            resolve => resolve,
+        }
     }
 }
 

@@ -22,10 +22,11 @@ pub use verification::{CheckResult, MEASUREMENTS_MAX, Verification};
 pub use watch::{CheckFail, Watch, WatchEnd, WatchRestore};
 
 use crate::{
-    app::{AppId, InvalidName},
+    app::{App, AppId, InvalidName},
     configuration::ConfigurationId,
     delivery::GitHost,
     image::{Digest, ImageRef},
+    requirement::{Required, RequirementsHash},
     text::{checked_text, numbered, random_id, words},
     time::Timestamp,
     trace::TraceParent,
@@ -503,9 +504,19 @@ impl Deploy {
         }
     }
 
-    /// Returns whether the version may be returned to without a look at its signatures: it has succeeded, or they were found.
-    pub fn is_proven(&self) -> bool {
-        self.status() == Status::Succeeded || !self.signed_by().is_empty()
+    /// Returns whether the version may be returned to without a look at its signatures: it has succeeded, or was found to meet
+    /// just what its app has to meet.
+    pub fn is_proven(&self, app: &App) -> bool {
+        self.status() == Status::Succeeded || self.has_met(&app.required())
+    }
+
+    /// Returns whether the deploy's image was found to meet just these requirements, of which there are some.
+    pub fn has_met(&self, required: &[Required]) -> bool {
+        let met = match self.resolution.as_deref() {
+            Some(Resolution::Resolved { met, .. }) => met.as_ref(),
+            Some(Resolution::Pending | Resolution::Unresolved { .. }) | None => None,
+        };
+        met.is_some() && met == RequirementsHash::of(required).as_ref()
     }
 
     /// Returns whether the deploy may begin to roll out: it has an image, and waits for no registry.

@@ -13,7 +13,7 @@ use crate::{
     configuration::VariablesChange,
     deploy::{Actor, Commit, Revision, Scale, Sequence, Trigger},
     image::ImageRef,
-    requirement::{Attestation, Requirement, Signer},
+    requirement::{Attestation, Requirement, RequirementCopies, Signer},
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
     text::{with_fields, words},
     time::Timestamp,
@@ -274,6 +274,8 @@ pub struct Registration {
     pub take_over: bool,
     /// Whether a target that exists is adopted as it is, although the request says how a new one is made.
     pub adopt: bool,
+    /// The requirements of the project and the environment, which the app has from the start.
+    pub requirements: RequirementCopies,
 }
 
 impl Registration {
@@ -289,6 +291,7 @@ impl Registration {
             policy: Policy::default(),
             take_over: false,
             adopt: false,
+            requirements: RequirementCopies::default(),
         }
     }
 
@@ -565,6 +568,8 @@ fields! {
     PolicyRequireSignature = "policy.require_signature",
     PolicyRequireAttestation = "policy.require_attestation",
     PolicyPoll = "policy.poll",
+    RequireSignature = "require_signature",
+    RequireAttestation = "require_attestation",
     GitUrl = "git.url",
     GitBranch = "git.branch",
     GitDockerfile = "git.dockerfile",

@@ -2,6 +2,7 @@
 
 mod key;
 mod pattern;
+mod required;
 mod words;
 
 use std::{fmt, str::FromStr};
@@ -10,12 +11,17 @@ use serde::{Deserialize, Serialize};
 
 pub use key::PublicKey;
 pub use pattern::TextPattern;
+pub use required::{
+    Required, RequirementCopies, RequirementCopy, RequirementScope, RequirementsHash, ScopedRequirement,
+};
 use words::Words;
 
-use crate::text::{quoted, text_conversions, words};
+use crate::text::{self, quoted, text_conversions, words};
 
 /// The most signers of a requirement.
 pub const SIGNERS_MAX: usize = 8;
+/// The most of a requirement that a message shows, in characters.
+const SUMMARY_MAX: usize = 1_000;
 /// The longest text of an issuer, a subject or a builder, in bytes.
 pub const TEXT_MAX: usize = 1_024;
 
@@ -134,6 +140,22 @@ impl Requirement {
             Some(Attestation { signer: None, .. }) => &self.0.signers,
             None => &[],
         }
+    }
+}
+
+impl Requirement {
+    /// Returns the requirement as it is stored, with its keys, as one text.
+    pub(crate) fn stored_text(&self) -> String {
+        let signers = self.signers().iter().cloned().map(String::from);
+        let attestation = self.attestation().cloned().map(String::from);
+        signers.chain([String::new()]).chain(attestation).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Returns the requirement in words that a message has room for.
+    pub fn summary(&self) -> String {
+        let mut words = self.to_string();
+        text::cut(&mut words, SUMMARY_MAX);
+        words
     }
 }
 

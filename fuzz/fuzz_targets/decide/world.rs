@@ -149,6 +149,7 @@ fn app(rules: Rules) -> App {
         policy: policy(rules),
         holds: Vec::new(),
         locks: rollhook_core::lock::Locks::default(),
+        requirements: rollhook_core::requirement::RequirementCopies::default(),
         created_at: Timestamp::default(),
     }
 }

@@ -29,6 +29,7 @@ use crate::{
     lock::Lock,
     openapi::schemas,
     polling::Polling,
+    requirement::RequirementOnApp,
     source::{GitChoice, SourcePatch},
     template::{self, TEMPLATE},
     workload::{WorkloadPatch, WorkloadState},
@@ -210,6 +211,9 @@ pub struct App {
     /// The locks that refuse new deploys.
     #[serde(default)]
     pub locks: Vec<Lock>,
+    /// The requirements of the project and of the environment, which its images must meet beside the policy's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requirements: Vec<RequirementOnApp>,
     /// The newest deploy that succeeded.
     pub current: Option<Deploy>,
     /// The newest deploy that touched the cluster; not `current` if that deploy has not succeeded.
@@ -288,6 +292,7 @@ impl App {
             policy: Policy::of(&app.policy),
             holds: app.holds.clone(),
             locks: app.locks.in_force(now).map(|(scope, lock)| Lock::of(scope, lock)).collect(),
+            requirements: RequirementOnApp::all(app),
             current: state.current.as_ref().map(entry),
             on_cluster: state.on_cluster().map(entry),
             newest: state.newest().map(entry),

@@ -300,6 +300,16 @@ impl Subject for (Project, Environment) {
     }
 }
 
+impl Subject for Project {
+    fn read([project, ..]: [&str; PARAMETERS]) -> Result<Self, Missing> {
+        project.parse().map_err(|_| (Kind::NotFound, "There is no project of this name."))
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        vec![self.to_string()]
+    }
+}
+
 impl Subject for TokenName {
     fn read([name, ..]: [&str; PARAMETERS]) -> Result<Self, Missing> {
         name.parse().map_err(|_| (Kind::TokenNotFound, "There is no API token of this name."))

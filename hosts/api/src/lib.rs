@@ -39,6 +39,7 @@ pub mod query;
 pub mod reach;
 pub mod receivers;
 pub mod report;
+mod requirement;
 pub mod runs;
 pub mod sessions;
 pub mod snippets;
@@ -78,6 +79,7 @@ pub use receivers::{
     AddReceiver, AddedReceiver, Receiver, ReceiverList, RotateReceiver, RotatedReceiver, TestedReceiver,
 };
 pub use report::{ActivityDeploy, ActivityList, DayDeployments, DeliveryMeasures, DeliveryReport};
+pub use requirement::{Demands, RequirementList, RequirementOnApp, RequirementOnRealm, RequirementRequest};
 pub use runs::{Run, RunList, RunPost};
 pub use sessions::{EndedSessions, Session, SessionList};
 pub use source::{GitChoice, SourcePatch};

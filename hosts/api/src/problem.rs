@@ -204,6 +204,8 @@ kinds! {
     TooManyTrusts = "too-many-trusts", 409, "Too many trusts";
     /// There are as many locks of environments as there may be.
     TooManyLocks = "too-many-locks", 409, "Too many locks";
+    /// There are as many requirements on projects and environments as there may be.
+    TooManyRequirements = "too-many-requirements", 409, "Too many requirements";
     /// The namespace is another pair's.
     NamespaceTaken = "namespace-taken", 409, "The namespace is taken";
     /// The call does not fit the app's kind.
@@ -336,11 +338,13 @@ impl Kind {
             Refusal::TooManyTests(_)
             | Refusal::TooManyLooks(_)
             | Refusal::TooManyLockChanges(_)
+            | Refusal::TooManyRequirementChanges(_)
             | Refusal::TooManyReports
             | Refusal::TooManyConfigurationChanges(_)
             | Refusal::TooManyRegistrations(..)
             | Refusal::TooManyIdTokens(..) => Self::RateLimited,
             Refusal::TooManyLocks(..) => Self::TooManyLocks,
+            Refusal::TooManyRequirements(..) => Self::TooManyRequirements,
             Refusal::TrustNotFound(_) => Self::TrustNotFound,
             Refusal::IssuerUnavailable => Self::IssuerUnavailable,
         }

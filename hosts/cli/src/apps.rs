@@ -1,9 +1,8 @@
 //! Apps as text: the list, and one app with its policy.
 
-use rollhook_api::{App, Degraded, Hold, Policy, Polling, Stopped, WorkloadState, words};
+use rollhook_api::{App, Degraded, Hold, Policy, Polling, RequirementOnApp, Stopped, WorkloadState, words};
 use rollhook_core::{
     app::{HoldPolicy, OnFailure, Settings, Source},
-    requirement::{Attestation, Signer},
     text::escaped,
     time::Timestamp,
 };
@@ -146,6 +145,8 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
         lines.push(("Unfinished", unfinished.join(", ")));
     }
     lines.extend(app.locks.iter().map(|lock| ("Locked", described(lock))));
+    let required = |of: &RequirementOnApp| ("Required", format!("by the {}: {}", of.on, of.demands));
+    lines.extend(app.requirements.iter().map(required));
     lines.extend(app.holds.iter().map(|hold| ("Held", held(hold))));
     lines.extend(app.polling.as_ref().map(|polling| ("Polling", polled(polling, now))));
     lines.extend(app.warning.clone().map(|warning| ("Warning", warning)));
@@ -316,26 +317,14 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("keep", policy.keep.to_string()),
         ("follow", policy.follow.clone()),
         ("follow-settle", policy.follow_settle.clone()),
-        ("require-signature", signers(&policy.require_signature)),
-        ("require-attestation", attestation(&policy.require_attestation)),
+        ("require-signature", policy.demands.signers().unwrap_or_else(none)),
+        ("require-attestation", policy.demands.attestation().unwrap_or_else(none)),
         ("poll", policy.poll.clone()),
     ]
 }
 
-/// Returns signers by the fingerprints of their keys.
-fn signers(texts: &[String]) -> String {
-    let shown = |text: &String| text.parse::<Signer>().map_or_else(|_| text.clone(), |signer| signer.to_string());
-    let shown: Vec<String> = texts.iter().map(shown).collect();
-    if shown.is_empty() { "none".to_owned() } else { shown.join(" or ") }
-}
-
-/// Returns an attestation, its signer by the fingerprint of the key.
-fn attestation(text: &str) -> String {
-    match text.parse::<Attestation>() {
-        _ if text.is_empty() => "none".to_owned(),
-        Ok(attestation) => attestation.to_string(),
-        Err(_) => text.to_owned(),
-    }
+fn none() -> String {
+    "none".to_owned()
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use crate::{
     api::Api,
     args::{
         AppCommand, CheckCommand, Cli, Command, Connection, EnvironmentCommand, Follow, Format, ReceiverCommand,
-        SessionCommand, TokenCommand, TrustCommand, Webhook,
+        RequirementCommand, SessionCommand, TokenCommand, TrustCommand, Webhook,
     },
     commands::{
         Session, access, apps, builds, check, config, deploys, image, lock, login, logs, look_up, promotion, receiver,
-        report, runs, scale, session, trust, webhook,
+        report, requirement, runs, scale, session, trust, webhook,
     },
     completion,
     contexts::Contexts,
@@ -32,6 +32,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::Completions { shell } => completion::script(shell),
         command @ (Command::App(_)
         | Command::Environment(_)
+        | Command::Requirement(_)
         | Command::Token(_)
         | Command::Session(_)
         | Command::Receiver(_)
@@ -65,7 +66,11 @@ async fn perform(connection: &Connection, output: Output, command: Command) -> R
     match &command {
         Command::Login(args) => return Box::pin(login::login(&output, args)).await,
         Command::Context(command) => return login::context(&output, command),
-        Command::App(_) | Command::Environment(_) | Command::Token(_) | Command::Receiver(_) => {}
+        Command::App(_)
+        | Command::Environment(_)
+        | Command::Requirement(_)
+        | Command::Token(_)
+        | Command::Receiver(_) => {}
         Command::Activity(_)
         | Command::Report(_)
         | Command::Session(_)
@@ -122,6 +127,9 @@ fn log_warnings() {
 async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliError> {
     match command {
         Command::App(command) => Box::pin(app(session, command)).await,
+        Command::Requirement(RequirementCommand::Set(args)) => requirement::set(session, &args).await,
+        Command::Requirement(RequirementCommand::List) => requirement::list(session).await,
+        Command::Requirement(RequirementCommand::Remove(place)) => requirement::remove(session, &place).await,
         Command::Environment(EnvironmentCommand::Lock(args)) => lock::lock_environment(session, &args).await,
         Command::Environment(EnvironmentCommand::Unlock(name)) => lock::unlock_environment(session, &name).await,
         Command::Environment(EnvironmentCommand::Locks) => lock::locked_environments(session).await,

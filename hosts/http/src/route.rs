@@ -7,15 +7,17 @@ use rollhook_api::{
     endpoint::{Credentials, Endpoint, open},
     operations::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DecideDeploy, DeleteApp, DeployApp,
-        DisableWebhook, DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ExplainFollowing,
-        ListActivity, ListApiTokens, ListApps, ListChecks, ListDeploys, ListInstances, ListLocks, ListReceivers,
-        ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, LookUpImage, PlanRollback,
-        PromoteApp, PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp,
-        RegisterReceiver, ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret, ReportDelivery, RevokeApiToken,
-        RollBack, RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp,
-        StartRun, StopApp, TestCheck, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        DisableWebhook, DiscardConfiguration, EnableWebhook, EndRequirement, EndSession, EndSessions, EndTrust,
+        ExplainFollowing, ListActivity, ListApiTokens, ListApps, ListChecks, ListDeploys, ListInstances, ListLocks,
+        ListReceivers, ListRequirements, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp,
+        LockEnvironment, LookUpImage, PlanRollback, PromoteApp, PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog,
+        ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret,
+        ReportDelivery, RevokeApiToken, RollBack, RotateWebhook, SetRequirement, ShowApp, ShowCaller,
+        ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestCheck, TestReceiver,
+        TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
+use rollhook_core::app::{Environment, Project};
 
 use crate::{
     answer, apps, build_log, call::Call, configuration, deploys, error_reply::ErrorReply, events, login, probes,
@@ -102,6 +104,11 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         of::<ListLocks>(),
         of::<LockEnvironment>(),
         of::<UnlockEnvironment>(),
+        of::<ListRequirements>(),
+        of::<SetRequirement<Project>>(),
+        of::<EndRequirement<Project>>(),
+        of::<SetRequirement<(Project, Environment)>>(),
+        of::<EndRequirement<(Project, Environment)>>(),
         of::<ListApiTokens>(),
         of::<CreateApiToken>(),
         of::<RevokeApiToken>(),

@@ -121,6 +121,8 @@ actions! {
     Register = "register apps", Admin;
     /// Changes an app's policy or source.
     Change = "change policy and source", Admin;
+    /// Sets and ends the requirements on the images of projects and environments.
+    Require = "require signed images", Admin;
     /// Deletes an app.
     Delete = "delete apps", Admin;
     /// Makes, lists and revokes API tokens.
@@ -178,6 +180,7 @@ impl Action {
             | Self::ChangeTrusts
             | Self::Register
             | Self::Change
+            | Self::Require
             | Self::Delete
             | Self::ManageTokens
             | Self::ManageSessions
@@ -363,6 +366,7 @@ mod tests {
             (Action::ChangeTrusts, [false, false, true]),
             (Action::Register, [false, false, true]),
             (Action::Change, [false, false, true]),
+            (Action::Require, [false, false, true]),
             (Action::Delete, [false, false, true]),
             (Action::ManageTokens, [false, false, true]),
             (Action::ManageSessions, [false, false, true]),

@@ -1,5 +1,5 @@
-//! The port that keeps the service's own small records: API tokens, sessions, the audit, locks of environments, trusted
-//! pipelines, used id_tokens, receivers of notifications and how far they were told.
+//! The port that keeps the service's own small records: API tokens, sessions, the audit, locks of environments,
+//! requirements, trusted pipelines, used id_tokens, receivers of notifications and how far they were told.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -26,6 +26,8 @@ pub enum RecordKind {
     Audit,
     /// The locks of environments.
     EnvironmentLock,
+    /// The requirements on the images of projects and environments.
+    Requirement,
     /// The pipelines that apps trust.
     Trusts,
     /// The id_tokens that were used.
@@ -52,6 +54,7 @@ impl RecordKind {
             Self::Audit
             | Self::SessionList
             | Self::EnvironmentLock
+            | Self::Requirement
             | Self::Receiver
             | Self::ReceiverCursor
             | Self::ReceiverStatus
@@ -60,11 +63,12 @@ impl RecordKind {
     }
 
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::ApiToken,
         Self::Session,
         Self::Audit,
         Self::EnvironmentLock,
+        Self::Requirement,
         Self::Trusts,
         Self::IdToken,
         Self::LoginCode,
@@ -81,6 +85,7 @@ words! { RecordKind:
     Session = "session",
     Audit = "audit",
     EnvironmentLock = "environment-lock",
+    Requirement = "requirement",
     Trusts = "trusts",
     IdToken = "id-token",
     LoginCode = "login-code",

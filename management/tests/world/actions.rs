@@ -131,6 +131,7 @@ pub async fn refusal(management: &Management, who: &Principal, id: &AppId, actio
             let act = async |access| deployer.change_policy(&access, PolicyChange::default()).await;
             of(allowed(management, who, id, AppAction::Change, act).await)
         }
+        Action::Require => of(management.end_requirement(who, &realm("shop", "test")).await),
         Action::ManageTokens => of(management.create_api_token(who, token("other", Role::Viewer)).await),
         Action::ManageSessions => of(management.end_sessions_of(who, "nobody").await),
         Action::ManageReceivers => of(management.receivers(who).await),

@@ -47,6 +47,14 @@ pub(crate) const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("docs/registries.md", "rollhook app set api --require-signature 'issuer", "as the one before it"),
     ("docs/registries.md", "rollhook app set api --require-attestation", "as the one before it"),
     ("docs/registries.md", "rollhook app set api --require-signature off", "as the one before it"),
+    (
+        "docs/registries.md",
+        "rollhook requirement set -p shop -e prod --require-signature key",
+        "as the one before it; tests/docker/signed.rs of the server requires it of an environment",
+    ),
+    ("docs/registries.md", "rollhook requirement set -p shop --require-attestation", "as the one before it"),
+    ("docs/registries.md", "rollhook requirement list", "as the one before it"),
+    ("docs/registries.md", "rollhook requirement remove -p shop -e prod", "as the one before it"),
     ("docs/registries.md", "digest=$(docker buildx", "it asks a registry about an image of the reader's"),
     (
         "docs/registries.md",

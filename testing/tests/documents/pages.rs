@@ -140,7 +140,7 @@ pub(crate) const PAGES: &[Page] = &[
         on(Server).then("rollhook app show api | grep 'watch *30m'")],
     ),
     page("docs/following.md", &[on(Elsewhere)]),
-    page("docs/registries.md", &[on(Elsewhere), on(Elsewhere)]),
+    page("docs/registries.md", &[on(Elsewhere), on(Elsewhere), on(Elsewhere)]),
     page(
         "docs/configuration.md",
         &[on(Server)

@@ -52,6 +52,7 @@ pub(crate) fn app() -> App {
         policy: Policy::default(),
         holds: Vec::new(),
         locks: Locks::default(),
+        requirements: rollhook_core::requirement::RequirementCopies::default(),
         created_at: Timestamp::default(),
     }
 }

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{image::ImageLabels, ports::FOUND_MAX};
+use crate::{
+    image::ImageLabels,
+    ports::FOUND_MAX,
+    requirement::{Required, RequirementsHash},
+};
 
 /// The longest reason, in characters.
 const WHY_MAX: usize = 500;
@@ -23,6 +27,9 @@ pub enum Resolution {
         /// The signers of the image, and of its attestation, each as a line; empty where nothing was required.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         signed_by: Vec<String>,
+        /// The requirements that the image met; `None` where nothing was required.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        met: Option<RequirementsHash>,
     },
     /// The digest is not known, and the platform finds the image by its tag.
     Unresolved {
@@ -38,9 +45,10 @@ impl Resolution {
         Self::Unresolved { why: why.chars().take(WHY_MAX).collect() }
     }
 
-    /// Returns the resolution of an image with these labels and signers, of which the entry keeps as much as it may hold.
-    pub fn resolved(labels: ImageLabels, signed_by: &[String]) -> Self {
-        Self::Resolved { labels, signed_by: bounded_lines(signed_by) }
+    /// Returns the resolution of an image with these labels and signers, of which the entry keeps as much as it may hold, and with
+    /// the requirements that it met.
+    pub fn resolved(labels: ImageLabels, signed_by: &[String], met: &[Required]) -> Self {
+        Self::Resolved { labels, signed_by: bounded_lines(signed_by), met: RequirementsHash::of(met) }
     }
 
     /// Returns why the image was not resolved, a clause; `None` if it was, or is still to be.
@@ -75,12 +83,12 @@ mod tests {
     fn stored_form_has_labels_only_where_there_are_some() {
         let stored = |resolution: &Resolution| serde_json::to_string(resolution).unwrap();
         let labels = ImageLabels::default();
-        assert_eq!(stored(&Resolution::resolved(labels, &[])), r#"{"kind":"resolved"}"#);
+        assert_eq!(stored(&Resolution::resolved(labels, &[], &[])), r#"{"kind":"resolved"}"#);
         let labels = ImageLabels::default().or([("org.opencontainers.image.version", "1.2")]);
-        let resolved = Resolution::resolved(labels.clone(), &[]);
+        let resolved = Resolution::resolved(labels.clone(), &[], &[]);
         assert_eq!(stored(&resolved), r#"{"kind":"resolved","labels":{"version":"1.2"}}"#);
         assert_eq!(serde_json::from_str::<Resolution>(&stored(&resolved)).unwrap(), resolved);
-        let signed = Resolution::resolved(labels, &["ada\u{1b}".to_owned()]);
+        let signed = Resolution::resolved(labels, &["ada\u{1b}".to_owned()], &[]);
         let text = r#"{"kind":"resolved","labels":{"version":"1.2"},"signed_by":["ada\\u{1b}"]}"#;
         assert_eq!((stored(&signed).as_str(), serde_json::from_str::<Resolution>(text).unwrap()), (text, signed));
     }

@@ -1,4 +1,4 @@
-//! Locks of apps, and the copies of their environments' locks.
+//! Locks of apps, and the copies that apps have of their environments' and projects' rules.
 
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use crate::{
     app::App,
     deploy::Actor,
     error::Error,
-    ledger::AppState,
+    ledger::{AppState, Change},
     lock::{Lock, LockReason, PrincipalKey},
     request::Refusal,
+    requirement::ScopedRequirement,
     service::{Authorized, Deployer, Outcome, journal::Decision, unwritten},
     time::Timestamp,
 };
@@ -66,8 +67,21 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn copy_environment_lock(&self, app: &App, lock: Option<Lock>, sequence: u64) -> Outcome<()> {
+        self.copy(app, move |change, now| change.copy_lock(lock.clone(), sequence, now)).await
+    }
+
+    /// Copies the requirement of a project or an environment into the state of one of its apps, unless a later change of it was
+    /// copied. An app that was deleted meanwhile is ignored.
+    ///
+    /// # Errors
+    /// As [`Deployer::copy_environment_lock`].
+    pub async fn copy_requirement(&self, app: &App, place: ScopedRequirement) -> Outcome<()> {
+        self.copy(app, move |change, now| change.copy_requirement(place.clone(), now)).await
+    }
+
+    async fn copy(&self, app: &App, copy: impl Fn(&mut Change, Timestamp) + Send + 'static) -> Outcome<()> {
         let copied = self.journal.update(app.uid, None, move |change, _, now| {
-            change.copy_lock(lock.clone(), sequence, now);
+            copy(change, now);
             Decision::Commit(())
         });
         match copied.await {

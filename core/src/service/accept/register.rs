@@ -18,6 +18,7 @@ use crate::{
     lock::Locks,
     ports::{AppPage, AppRef, ImageVerifier, TargetRequest, Validated},
     request::{Cause, Field, IdempotencyKey, Refusal, Registration},
+    requirement::{Requirement, RequirementCopies},
     service::{Deployer, Outcome, accept::apps::checked, drive::TTL, journal::Snapshot, unwritten},
     source::AllowedSources,
     time::Timestamp,
@@ -117,21 +118,38 @@ impl SourceRules {
         } else {
             Field::PolicyRequireSignature
         };
-        let refused = |why: &str| Err(Refusal::InvalidField(field, why.to_owned()));
+        let refused = |why: String| Err(Refusal::InvalidField(field, why));
         if *source != Source::Image {
-            return refused("the images of a git app are built here, and are signed by nobody.");
+            return refused("a git app's image is built here, and carries no signature.".to_owned());
         }
-        let Some(verifier) = self.image_verifier.as_ref().filter(|_| self.reads_registries) else {
-            return refused(
-                "this server reads no registries, or verifies no signatures, so that apps cannot require them.",
-            );
-        };
         if policy.resolve == Resolve::Off {
-            return refused(
-                "what is signed is the digest, which resolve off does not look up: set it to auto or require.",
-            );
+            let why = "what is signed is the digest, which resolve off does not look up: set it to auto or require.";
+            return refused(why.to_owned());
         }
-        verifier.check(requirement).or_else(|why| refused(&why))
+        self.verifies(requirement).or_else(refused)
+    }
+
+    /// Returns `Ok` if a requirement can be verified here.
+    ///
+    /// # Errors
+    /// A sentence that says why it cannot.
+    fn verifies(&self, requirement: &Requirement) -> Result<(), String> {
+        let verifier = self.image_verifier.as_ref().filter(|_| self.reads_registries).ok_or_else(|| {
+            "this server reads no registries, or verifies no signatures, so that none can be required.".to_owned()
+        });
+        verifier?.check(requirement)
+    }
+
+    /// Returns `Ok` if an app of this source can meet the requirements of its project and its environment.
+    fn meets(&self, requirements: &RequirementCopies, source: &Source) -> Outcome<()> {
+        match requirements.in_force().next() {
+            Some((scope, requirement)) if *source != Source::Image => Err(Refusal::WrongKind(format!(
+                "The {scope} requires that images are {}; a git app's image is built here, and carries no signature: register an \
+                 image app.",
+                requirement.summary()
+            ))),
+            Some(_) | None => Ok(()),
+        }
     }
 }
 
@@ -161,6 +179,14 @@ impl Deployer {
         }
     }
 
+    /// Returns `Ok` if this process can verify that images meet a requirement.
+    ///
+    /// # Errors
+    /// A clause that says why it cannot.
+    pub fn check_requirement(&self, requirement: &Requirement) -> Result<(), String> {
+        self.source_rules().verifies(requirement)
+    }
+
     /// Registers an app. An existing workload is adopted: nothing is patched, and revision 1 is the running image. A
     /// repeated call with the same key returns the app that the first one made.
     /// A dropped call may have been recorded or not: see [Cancellation](Deployer#cancellation).
@@ -188,6 +214,7 @@ impl Deployer {
         let wanted = Registration { policy: checked(wanted.policy)?, ..wanted };
         rules.pollable(&wanted.policy, &wanted.source)?;
         rules.verifiable(&wanted.policy, &wanted.source)?;
+        rules.meets(&wanted.requirements, &wanted.source)?;
         // Before the settings of all other apps of the namespace are read.
         check_settings(&wanted.target)?;
         let request = TargetRequest {
@@ -210,6 +237,7 @@ impl Deployer {
             policy: wanted.policy.clone(),
             holds: Vec::new(),
             locks: Locks::default(),
+            requirements: wanted.requirements.clone(),
             created_at: self.store_time().await?,
         };
         self.create(actor, app, found, &wanted, key).await

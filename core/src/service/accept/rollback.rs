@@ -123,14 +123,14 @@ impl Deployer {
         }
     }
 
-    /// Returns whether the version of a rollback's target is known to be signed or to have succeeded: the target itself, which may
+    /// Returns whether the version of a rollback's target is known to meet the requirements, or has succeeded: the target itself, which may
     /// be a return that failed, or the version that it returned to.
     async fn is_proven(&self, state: &AppState, target: &Deploy) -> Outcome<bool> {
-        if target.is_proven() || target.effective == target.revision {
-            return Ok(target.is_proven());
+        if target.is_proven(&state.app) || target.effective == target.revision {
+            return Ok(target.is_proven(&state.app));
         }
         match self.entry_of(state, target.effective).await {
-            Ok(version) => Ok(version.is_proven()),
+            Ok(version) => Ok(version.is_proven(&state.app)),
             Err(Refusal::RevisionNotFound(_)) => Ok(false),
             Err(refusal) => Err(refusal),
         }

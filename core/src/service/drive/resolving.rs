@@ -15,12 +15,12 @@ use futures_util::{
 use crate::{
     app::{App, AppId, Resolve},
     deploy::Revision,
-    engine::resolving::{FoundImage, NotResolved, ResolveSpec, SignedImage},
+    engine::resolving::{FoundImage, NotResolved, ResolveSpec},
     image::ImageRef,
     ledger::{NewDeploy, admission},
     ports::{Resolved, Verified},
     request::Refusal,
-    requirement::Requirement,
+    requirement::Required,
     service::{Deployer, drive::polling::sentence, in_time::in_time},
     slots::Rank,
 };
@@ -74,32 +74,31 @@ impl Deployer {
         let (reads, fetches) = (self.resolves(), self.ports.rollouts.fetches_images());
         move |app, deploy| {
             // A process that can do neither ends a deploy that needs signatures.
-            let is_asked = reads || fetches && app.policy.resolve == Resolve::Require || app.policy.signed.is_some();
+            let is_asked = reads || fetches && app.resolve() == Resolve::Require || app.requires_signatures();
             is_asked && admission::is_to_be_resolved(app, deploy)
         }
     }
 
     /// Begins to ask for an image of an app.
     pub(crate) fn resolve(&self, app: AppId, spec: ResolveSpec) -> Resolving<'_> {
-        let ResolveSpec { revision, image, requirement } = spec;
+        let ResolveSpec { revision, image, required } = spec;
         let answer = async move {
             let resolved = async {
                 let _slot = self.resolving.acquire_ranked(&app.namespace, Rank::Awaited).await;
                 self.resolved(&app, &image).await
             };
             let resolved = self.answered_within(2 * ANSWER_WITHIN, &image, resolved).await?;
-            let signed = match requirement {
-                Some(requirement) => {
-                    let image = image.clone().pinned(resolved.digest.clone());
-                    let signed = async {
-                        let _slot = self.verifying.acquire_ranked(&app.namespace, Rank::Awaited).await;
-                        self.signed(&app, &image, requirement).await
-                    };
-                    Some(self.answered_within(VERIFIED_WITHIN, &image, signed).await?)
-                }
-                None => None,
-            };
-            Ok(Box::new(FoundImage { resolved, signed }))
+            let image = image.pinned(resolved.digest.clone());
+            let mut signed_by: Vec<String> = Vec::new();
+            for required in &required {
+                let verified = async {
+                    let _slot = self.verifying.acquire_ranked(&app.namespace, Rank::Awaited).await;
+                    self.signers(&app, &image, required).await
+                };
+                let signers = self.answered_within(VERIFIED_WITHIN, &image, verified).await?;
+                signed_by.extend(signers.into_iter().filter(|signer| !signed_by.contains(signer)).collect::<Vec<_>>());
+            }
+            Ok(Box::new(FoundImage { resolved, met: required, signed_by }))
         };
         Resolving { revision, answer: maybe_done(answer.boxed()) }
     }
@@ -116,22 +115,17 @@ impl Deployer {
         in_time(&*self.ports.clock, time, answer.boxed()).await.unwrap_or_else(late)
     }
 
-    /// Returns who signed an image, whose digest is known.
-    async fn signed(
-        &self,
-        app: &AppId,
-        image: &ImageRef,
-        requirement: Requirement,
-    ) -> Result<SignedImage, NotResolved> {
-        let unsigned = |requirement, found| NotResolved::Unsigned { requirement: Box::new(requirement), found };
+    /// Returns the signers of an image, whose digest is known, if it meets a requirement.
+    async fn signers(&self, app: &AppId, image: &ImageRef, required: &Required) -> Result<Vec<String>, NotResolved> {
+        let unsigned = |found| NotResolved::Unsigned { required: Box::new(required.clone()), found };
         let Some(verifier) = &self.ports.image_verifier else {
-            return Err(unsigned(requirement, vec!["this process verifies no signatures".to_owned()]));
+            return Err(unsigned(vec!["this process verifies no signatures".to_owned()]));
         };
-        match verifier.verify(&app.namespace, image, &requirement).await {
-            Ok(Verified::Signed { by }) => Ok(SignedImage { requirement, by }),
+        match verifier.verify(&app.namespace, image, &required.requirement).await {
+            Ok(Verified::Signed { by }) => Ok(by),
             Ok(Verified::NotSigned { found }) => {
                 tracing::info!(%app, %image, "an image lacks the required signatures");
-                Err(unsigned(requirement, found))
+                Err(unsigned(found))
             }
             Err(error) => {
                 tracing::warn!(%app, %image, error = %error.chain(), "verifying the signatures of an image failed");
@@ -139,7 +133,7 @@ impl Deployer {
                 if error.is_unavailable() || error.is_conflict() {
                     return Err(NotResolved::Unavailable(format!("its signatures could not be read: {why}")));
                 }
-                Err(unsigned(requirement, vec![why]))
+                Err(unsigned(vec![why]))
             }
         }
     }

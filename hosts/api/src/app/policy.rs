@@ -5,13 +5,13 @@ use rollhook_core::{
     follow::Follow,
     image::Repositories,
     request::{Field, PolicyChange, Refusal},
-    requirement::{Attestation, InvalidRequirement, Requirement, SIGNERS_MAX, Signer},
+    requirement::SIGNERS_MAX,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{field, invalid};
-use crate::{duration, openapi::schemas};
+use crate::{Demands, duration, openapi::schemas, requirement};
 
 /// An app's policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -77,13 +77,9 @@ pub struct Policy {
     /// How long what following has found must stay the newest before it is deployed.
     #[serde(default = "follow_settle_by_default")]
     pub follow_settle: String,
-    /// The signers of whom one must have signed an image before it is deployed, each as `key=PEM` or `issuer=URL,subject=PATTERN`; empty: no
-    /// signature is required.
-    #[serde(default)]
-    pub require_signature: Vec<String>,
-    /// The attestation that an image must have before it is deployed, such as `slsa-provenance,builder=PATTERN`; empty for none.
-    #[serde(default)]
-    pub require_attestation: String,
+    /// The signatures and the attestation that an image must have before it is deployed.
+    #[serde(flatten)]
+    pub demands: Demands,
     /// The interval at which the source is read, a git app's branch or a followed repository, or `off`.
     #[serde(default = "off")]
     pub poll: String,
@@ -152,20 +148,10 @@ impl Policy {
             keep: policy.keep,
             follow: policy.follow.as_ref().map_or_else(off, ToString::to_string),
             follow_settle: duration::format(policy.follow_settle),
-            require_signature: signers(policy),
-            require_attestation: attestation(policy),
+            demands: Demands::of(policy.signed.as_ref()),
             poll: policy.poll.map_or_else(off, duration::format),
         }
     }
-}
-
-fn signers(policy: &app::Policy) -> Vec<String> {
-    policy.signed.iter().flat_map(Requirement::signers).cloned().map(String::from).collect()
-}
-
-fn attestation(policy: &app::Policy) -> String {
-    let attestation = policy.signed.as_ref().and_then(Requirement::attestation);
-    attestation.cloned().map(String::from).unwrap_or_default()
 }
 
 /// A change of an app's policy; absent members stay as they are.
@@ -289,6 +275,9 @@ impl PolicyPatch {
                 .transpose()
                 .map_err(|rule| invalid(name, rule))
         };
+        let signers = self.require_signature.map(|texts| requirement::signers(Field::PolicyRequireSignature, &texts));
+        let attestation =
+            self.require_attestation.map(|text| requirement::attestation(Field::PolicyRequireAttestation, &text));
         Ok(PolicyChange {
             on_failure: word(Field::PolicyOnFailure, self.on_failure, "must be restore or leave")?,
             hold: word(Field::PolicyHold, self.hold, "must be automatic or all")?,
@@ -312,8 +301,8 @@ impl PolicyPatch {
             keep: self.keep,
             follow: self.follow.map(follow).transpose()?,
             follow_settle: length(Field::PolicyFollowSettle, self.follow_settle)?,
-            signers: self.require_signature.map(parsed_signers).transpose()?,
-            attestation: self.require_attestation.map(|text| parsed_attestation(&text)).transpose()?,
+            signers: signers.transpose()?,
+            attestation: attestation.transpose()?,
             poll: match self.poll {
                 Some(word) if word == OFF => Some(None),
                 text => length(Field::PolicyPoll, text)?.map(Some),
@@ -338,23 +327,6 @@ fn follow(text: String) -> Result<Option<Follow>, Refusal> {
     }
     let rule = text.parse().map(Some);
     rule.map_err(|error: InvalidName| invalid(Field::PolicyFollow, error.rule))
-}
-
-fn parsed_signers(texts: Vec<String>) -> Result<Vec<Signer>, Refusal> {
-    if texts.len() > SIGNERS_MAX {
-        let rule = format!("at most {SIGNERS_MAX} signers may be named");
-        return Err(invalid(Field::PolicyRequireSignature, &rule));
-    }
-    let signers: Result<_, InvalidRequirement> = texts.iter().map(|text| text.parse()).collect();
-    field(Field::PolicyRequireSignature, signers)
-}
-
-/// Returns an attestation; `None` for an empty text.
-fn parsed_attestation(text: &str) -> Result<Option<Attestation>, Refusal> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    field::<_, InvalidRequirement>(Field::PolicyRequireAttestation, text.parse().map(Some))
 }
 
 /// Returns an address; `None` for an empty one.

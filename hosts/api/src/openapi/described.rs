@@ -1,5 +1,6 @@
 //! What the description says of each endpoint: made of the operations' own types.
 
+use rollhook_core::app::{Environment, Project};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
@@ -8,13 +9,14 @@ use crate::{
     endpoint::{Endpoint, open},
     operations::{
         CancelDeploy, CancelRun, ChangeApp, ChangeConfiguration, CreateApiToken, DecideDeploy, DeleteApp, DeployApp,
-        DisableWebhook, DiscardConfiguration, EnableWebhook, EndSession, EndSessions, EndTrust, ExplainFollowing,
-        ListActivity, ListApiTokens, ListApps, ListChecks, ListDeploys, ListInstances, ListLocks, ListReceivers,
-        ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp, LockEnvironment, LookUpImage, PlanRollback,
-        PromoteApp, PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog, ReadRunLog, RebuildApp, RegisterApp,
-        RegisterReceiver, ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret, ReportDelivery, RevokeApiToken,
-        RollBack, RotateWebhook, ShowApp, ShowCaller, ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp,
-        StartRun, StopApp, TestCheck, TestReceiver, TrustPipeline, UnlockApp, UnlockEnvironment,
+        DisableWebhook, DiscardConfiguration, EnableWebhook, EndRequirement, EndSession, EndSessions, EndTrust,
+        ExplainFollowing, ListActivity, ListApiTokens, ListApps, ListChecks, ListDeploys, ListInstances, ListLocks,
+        ListReceivers, ListRequirements, ListRuns, ListSessions, ListTrusts, ListWebhookCalls, LockApp,
+        LockEnvironment, LookUpImage, PlanRollback, PromoteApp, PutCheck, ReadAudit, ReadBuildLog, ReadInstanceLog,
+        ReadRunLog, RebuildApp, RegisterApp, RegisterReceiver, ReleaseHold, RemoveCheck, RemoveReceiver, ReplaceSecret,
+        ReportDelivery, RevokeApiToken, RollBack, RotateWebhook, SetRequirement, ShowApp, ShowCaller,
+        ShowConfiguration, ShowDeploy, ShowRun, ShowWebhook, StartApp, StartRun, StopApp, TestCheck, TestReceiver,
+        TrustPipeline, UnlockApp, UnlockEnvironment,
     },
 };
 
@@ -131,6 +133,11 @@ pub(super) fn endpoints() -> Vec<Described> {
         Described::of::<LockEnvironment>(),
         Described::of::<UnlockEnvironment>(),
         Described::of::<ListLocks>(),
+        Described::of::<SetRequirement<Project>>(),
+        Described::of::<EndRequirement<Project>>(),
+        Described::of::<SetRequirement<(Project, Environment)>>(),
+        Described::of::<EndRequirement<(Project, Environment)>>(),
+        Described::of::<ListRequirements>(),
         Described::of::<CreateApiToken>(),
         Described::of::<ListApiTokens>(),
         Described::of::<RevokeApiToken>(),

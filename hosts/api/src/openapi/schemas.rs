@@ -121,6 +121,10 @@ pub(crate) fn lock_scope(_: &mut SchemaGenerator) -> Schema {
     one_of(&["app", "environment"])
 }
 
+pub(crate) fn requirement_scope(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["project", "environment"])
+}
+
 pub(crate) fn on_failure(_: &mut SchemaGenerator) -> Schema {
     one_of(&["restore", "leave"])
 }

@@ -10,6 +10,7 @@ mod instances;
 mod locks;
 mod receivers;
 mod report;
+mod requirements;
 mod runs;
 mod sessions;
 mod webhooks;
@@ -27,6 +28,7 @@ pub use instances::{InstanceLogQuery, InstancesQuery, Lines, ListInstances, Read
 pub use locks::{ListLocks, LockApp, LockEnvironment, UnlockApp, UnlockEnvironment};
 pub use receivers::{ListReceivers, RegisterReceiver, RemoveReceiver, ReplaceSecret, TestReceiver};
 pub use report::{ActivityQuery, ListActivity, ReportDelivery, ReportQuery};
+pub use requirements::{EndRequirement, ListRequirements, RequirementSubject, SetRequirement};
 pub use runs::{CancelRun, ListRuns, ReadRunLog, RunLogQuery, ShowRun, StartRun};
 pub use sessions::{ActorQuery, EndSession, EndSessions, ListSessions, SessionsQuery};
 pub use webhooks::{

@@ -23,6 +23,7 @@ pub(crate) fn app() -> App {
         template: settings(json!({ "env": ["MODE", "TOKEN"], "network": "shop", "port": 8080 })),
         policy: Policy::of(&rollhook_core::app::Policy::default()),
         locks: Vec::new(),
+        requirements: Vec::new(),
         holds: vec![Hold {
             by: Revision::new(3).unwrap(),
             image: Some("registry.example.com/api:badbad1".parse().unwrap()),

@@ -12,6 +12,7 @@ mod made_with;
 mod named;
 mod receiver;
 mod report;
+mod requirement;
 mod runs;
 mod signers;
 mod trust;
@@ -39,6 +40,7 @@ pub(crate) use login::{ContextCommand, LoginArgs, Place};
 pub(crate) use named::Named;
 pub(crate) use receiver::{AddReceiverArgs, NamedReceiver, ReceiverCommand};
 pub(crate) use report::{Activity, Report};
+pub(crate) use requirement::{NewRequirement, RequirementCommand, RequirementRealm};
 pub(crate) use runs::{Run, Runs};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 pub(crate) use value::{KeyValue, NamedCommand, WorkloadName};
@@ -177,6 +179,9 @@ pub(crate) enum Command {
     /// Apps, their webhooks, deploys and rollbacks
     #[command(subcommand)]
     App(AppCommand),
+    /// Requirements of signed images on projects and environments: set, list, remove
+    #[command(subcommand)]
+    Requirement(RequirementCommand),
     /// Environments: lock all of their apps, and unlock them
     #[command(subcommand)]
     Environment(EnvironmentCommand),

@@ -16,7 +16,7 @@ const FILE_MAX: u64 = 16 << 10;
 /// # Errors
 /// The rule that the text breaks.
 pub(super) fn signer_or_off(text: &str) -> Result<String, String> {
-    checked::<Signer>(text)
+    or_off(text, signer)
 }
 
 /// Returns the words of an attestation, likewise.
@@ -24,13 +24,30 @@ pub(super) fn signer_or_off(text: &str) -> Result<String, String> {
 /// # Errors
 /// As [`signer_or_off`].
 pub(super) fn attestation_or_off(text: &str) -> Result<String, String> {
+    or_off(text, attestation)
+}
+
+/// Returns the words of a signer. A key's file is read later.
+///
+/// # Errors
+/// The rule that they break.
+pub(super) fn signer(text: &str) -> Result<String, String> {
+    checked::<Signer>(text)
+}
+
+/// Returns the words of an attestation, likewise.
+///
+/// # Errors
+/// As [`signer`].
+pub(super) fn attestation(text: &str) -> Result<String, String> {
     checked::<Attestation>(text)
 }
 
+fn or_off(text: &str, otherwise: impl FnOnce(&str) -> Result<String, String>) -> Result<String, String> {
+    if text == OFF { Ok(String::new()) } else { otherwise(text) }
+}
+
 fn checked<T: FromStr<Err = InvalidRequirement>>(text: &str) -> Result<String, String> {
-    if text == OFF {
-        return Ok(String::new());
-    }
     if file(text).is_none() {
         text.parse::<T>().map_err(|invalid| invalid.rule.to_owned())?;
     }

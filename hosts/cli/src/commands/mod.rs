@@ -15,6 +15,7 @@ mod outcome;
 pub(crate) mod promotion;
 pub(crate) mod receiver;
 pub(crate) mod report;
+pub(crate) mod requirement;
 pub(crate) mod runs;
 pub(crate) mod scale;
 pub(crate) mod session;

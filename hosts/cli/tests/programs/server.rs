@@ -180,6 +180,20 @@ fn locks_refuse_deploys_until_they_are_ended() {
 }
 
 #[test]
+fn requirement_is_refused_where_no_signature_is_verified_and_names_what_is_wrong() {
+    let bench = Bench::start();
+    let identity = "--require-signature issuer=https://id.example.com,subject=ada@example.com";
+    let refused = bench.run(&format!("requirement set {identity}")).exits(1);
+    assert!(refused.err.contains("this server reads no registries"), "{refused:?}");
+    bench.run("requirement set").exits(2);
+    let missing = bench.run("requirement set --require-signature key=missing.pub").exits(2);
+    assert!(missing.err.contains("missing.pub"), "{missing:?}");
+    assert!(bench.run("requirement list").ok().out.contains("IMAGES MUST BE"));
+    let ended = bench.run("requirement remove -e test").ok();
+    assert_eq!(ended.out, "Ended the requirement on project shop, environment test\n");
+}
+
+#[test]
 fn webhook_is_rotated_without_an_outage() {
     let bench = Bench::start();
     bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
-    App, AppPatch, Kind, Policy, PolicyPatch, SourcePatch, WorkloadPatch,
+    App, AppPatch, Kind, Policy, PolicyPatch, RequirementOnApp, SourcePatch, WorkloadPatch,
     operations::{ChangeApp, DeleteApp, ReleaseHold, ShowApp},
     words::{command, command_line, short_image},
 };
@@ -29,6 +29,8 @@ struct SettingsPage<'a> {
     frame: &'a Frame,
     head: &'a Head,
     policy: Form,
+    /// The requirements of the project and of the environment, in words.
+    requirements: Vec<String>,
     source: Option<GitFields>,
     holds: Vec<String>,
     held_from: &'static str,
@@ -113,9 +115,9 @@ impl Form {
             follow: policy.follow.clone(),
             follow_settle: policy.follow_settle.clone(),
             require_signature: Some(
-                policy.require_signature.iter().map(|signer| signer.trim()).collect::<Vec<_>>().join("\n\n"),
+                policy.demands.require_signature.iter().map(|signer| signer.trim()).collect::<Vec<_>>().join("\n\n"),
             ),
-            require_attestation: Some(policy.require_attestation.trim().to_owned()),
+            require_attestation: Some(policy.demands.require_attestation.trim().to_owned()),
             poll: policy.poll.clone(),
         }
     }
@@ -231,11 +233,17 @@ impl GitFields {
     }
 }
 
+/// Returns a requirement of the app's project or environment, in words.
+fn required(of: &RequirementOnApp) -> String {
+    escaped(&format!("The {} requires that images are {}.", of.on, of.demands))
+}
+
 fn settings<'a>(app: &App, head: &'a Head, frame: &'a Frame) -> SettingsPage<'a> {
     SettingsPage {
         frame,
         head,
         policy: Form::of(&app.policy),
+        requirements: app.requirements.iter().map(required).collect(),
         source: GitFields::of(&app.source),
         holds: app
             .holds

@@ -16,6 +16,7 @@ pub(crate) fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool
         "name": format!("r-{name}"), "kind": "webhook", "url": "https://hooks.example.com/", "project": "shop",
         "environment": "test", "events": ["failed"]
     });
+    let signed = json!({ "require_signature": ["issuer=https://id.example.com,subject=ada@example.com"] });
     let other =
         json!({ "project": "shop", "environment": "test", "app": format!("{name}-2"), "image": "r.example.com/b:1" });
     vec![
@@ -61,6 +62,11 @@ pub(crate) fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool
         ("PUT", at("/checks/front"), check, admins),
         ("POST", at("/checks/nothing/test"), Value::Null, deployers),
         ("DELETE", at("/checks/front"), Value::Null, admins),
+        ("PUT", "/api/v1/requirements/shop/test", signed.clone(), admins),
+        ("DELETE", "/api/v1/requirements/shop/test", Value::Null, admins),
+        ("PUT", "/api/v1/requirements/shop", signed, admins),
+        ("DELETE", "/api/v1/requirements/shop", Value::Null, admins),
+        ("GET", "/api/v1/requirements", Value::Null, admins),
         ("GET", "/api/v1/tokens", Value::Null, admins),
         ("GET", "/api/v1/audit", Value::Null, admins),
         ("DELETE", "/api/v1/tokens/nothing", Value::Null, admins),

@@ -78,3 +78,43 @@ fn form_that_describes_a_new_container_asks_before_another_one_is_adopted() {
     assert!(told.contains("is registered in test") && told.contains(&format!("port {port}")), "{told}");
     bench.server.manage("GET", &format!("/api/v1/apps/shop-test/{name}")).expect(200);
 }
+
+/// A key of P-256.
+const KEY: &str = "-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEbfwR+RJudXscgRBRpKX1XFDy3Pyu
+dDxzgrfFmbjKjK1bCHhAO3T5aDFbJUqE4sX5Iv6uMX8q6lTyzMRwV9JDLA==
+-----END PUBLIC KEY-----
+";
+
+#[test]
+fn signers_are_named_in_the_settings_beside_those_of_the_environment() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    let signed_in = submit(&bench, "/sign-in", &[("token", &bench.server.admin), ("name", "Ada")]).expect(303);
+    let cookie = signed_in.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let settings = format!("/apps/shop-test/{name}/settings");
+    let page = || bench.server.call("GET", &settings).header("cookie", &cookie).expect(200).text();
+    let saved = |signers: &str| {
+        let fields = [("require_signature", signers), ("require_attestation", "")];
+        submit(&bench, &settings, &fields).header("cookie", &cookie)
+    };
+
+    let identity = "issuer=https://ci.test,subject=https://git.test/shop/*";
+    saved(&format!("{identity}\r\n\r\nkey={}", KEY.replace('\n', "\r\n"))).expect(303);
+    let policy = bench.server.manage("GET", &app.path).expect(200).json()["policy"].clone();
+    assert_eq!(policy["require_signature"], json!([identity, format!("key={KEY}")]), "{policy}");
+    let shown = page();
+    assert!(shown.contains(identity) && shown.contains("BEGIN PUBLIC KEY") && !shown.contains("loosen"), "{shown}");
+    let refused = saved("ada@example.com").expect(422).text();
+    assert!(refused.contains("ada@example.com</textarea>") && refused.contains("key=FILE"), "{refused}");
+
+    let demanded = json!({ "require_signature": ["issuer=https://id.test,subject=ada@example.com"] });
+    bench.server.manage("PUT", "/api/v1/requirements/shop/test").json(&demanded).expect(200);
+    let shown = page();
+    assert!(
+        shown.contains("The environment requires that images are signed by") && shown.contains("loosen"),
+        "{shown}"
+    );
+}

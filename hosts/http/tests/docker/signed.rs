@@ -85,3 +85,39 @@ fn image_runs_once_the_named_key_has_signed_it() {
     assert!(by.starts_with("signature by key=sha256:"), "{entry}");
     assert_eq!(bench.version(&name), "v2");
 }
+
+#[test]
+fn environment_requires_what_no_app_of_it_loosens() {
+    let Some(signers) = Signers::new(&test_name!()) else { return };
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let app = bench.register(&name, &json!({ "policy": { "settle": "1s", "resolve": "off" } }));
+    let shown = || bench.server.manage("GET", &app.path).expect(200).json();
+    let [project, environment] = ["project", "environment"].map(|part| shown()[part].as_str().unwrap().to_owned());
+    let key = format!("key={}", signers.path("cosign.pub"));
+    let set = format!("requirement set -p {project} -e {environment} --require-signature {key}");
+    let set = bench.cli().run(&set).ok();
+    assert!(set.out.contains("must be signed by key=sha256:"), "{set:?}");
+    let listed = bench.cli().run("requirement list").ok();
+    assert!(listed.out.contains(&environment) && listed.out.contains("signed by key=sha256:"), "{listed:?}");
+    assert_eq!(shown()["requirements"][0]["on"], "environment");
+
+    let image = push(&bench.docker, "app:v2", &format!("{name}:v2"));
+    let unsigned = bench.fails(&app, &image);
+    assert_eq!(unsigned["reason"], "image-not-signed", "{unsigned}");
+    assert!(unsigned["message"].as_str().unwrap().starts_with("The environment requires"), "{unsigned}");
+    assert_eq!(bench.version(&name), "v1");
+    let pinned = format!("{}@{}", image.rsplit_once(':').unwrap().0, digest_of(&bench, &image));
+    signers.sign("cosign", &pinned);
+    bench.succeeds(&app, &image);
+    assert_eq!(bench.version(&name), "v2");
+
+    let path = format!("/api/v1/requirements/{project}/{environment}");
+    let empty = bench.server.manage("PUT", &path).json(&json!({})).expect(422).json();
+    assert!(empty["detail"].as_str().unwrap().contains("names a signer or an attestation"), "{empty}");
+    bench.server.manage("DELETE", &path).expect(204);
+    let unsigned = push(&bench.docker, "app:v1", &format!("{name}:v3"));
+    bench.succeeds(&app, &unsigned);
+    assert_eq!(bench.version(&name), "v1");
+}
