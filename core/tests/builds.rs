@@ -86,6 +86,29 @@ fn nothing_is_built_where_images_must_be_signed_and_what_ran_comes_back() {
 }
 
 #[test]
+fn what_was_built_before_images_must_be_signed_does_not_begin_after() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let slow = Policy::default().with(|policy| policy.settle = 120 * SECOND);
+        let access = world.git_app(slow).await;
+        world.deploy_commit(&access, "a1").await.unwrap();
+        let built = world.deploy_commit(&access, "b2").await.unwrap().deploy.revision;
+        world.sleep(60).await;
+        let waiting = world.entry(&access, built.get()).await;
+        assert!(waiting.image.is_some() && !waiting.touched, "{waiting:?}");
+        let signer = "issuer=https://id.example.com,subject=ada@example.com".parse().unwrap();
+        let requirement = Requirement::new(vec![signer], None).ok();
+        let place = ScopedRequirement::Project(RequirementCopy { requirement, sequence: 1 });
+        world.deployer.copy_requirement(&world.view(&access).await.app, place).await.unwrap();
+        let (code, message) = reason(&world.ended(&access, built.get()).await);
+        assert_eq!(code, Reason::IMAGE_NOT_SIGNED, "{message}");
+        assert!(message.contains("The project requires"), "{message}");
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded);
+        assert_eq!(world.effects(), [1]);
+    });
+}
+
+#[test]
 fn repeated_registration_succeeds_before_the_first_build() {
     let world = World::new(SECOND);
     world.run(async {

@@ -534,3 +534,25 @@ fn answer_that_was_judged_by_the_requirements_of_before_is_not_recorded() {
         assert_eq!(record(answered(&required)), Ok(()));
     });
 }
+
+#[test]
+fn deploy_that_was_accepted_before_the_requirement_and_has_not_begun_fails() {
+    let signed = Signed::new();
+    signed.run(Policy::default(), async |access| {
+        let rolling = signed.deployer.submit(access, request(&api("v2"))).await.unwrap().deploy.revision;
+        signed.world.sleep(3).await;
+        assert_eq!(signed.world.entry(access, rolling.get()).await.status(), Status::RollingOut);
+        let waiting = signed.deployer.submit(access, request(&api("v5"))).await.unwrap().deploy.revision;
+        signed.world.sleep(1).await;
+        assert!(signed.world.entry(access, waiting.get()).await.may_begin(), "it was resolved, and waits for its turn");
+        signed.place(access, ScopedRequirement::Environment(copy(&["ada"], 1))).await;
+        let message = Signed::refused(&signed.world.ended(access, waiting.get()).await);
+        assert!(message.contains("accepted before it was required"), "{message}");
+        assert_eq!(
+            signed.world.ended(access, rolling.get()).await.status(),
+            Status::Succeeded,
+            "what has begun goes on"
+        );
+        assert_eq!(signed.runs(), image(&api("v2")).pinned(digest(2)));
+    });
+}

@@ -2,7 +2,12 @@
 //! decides by it. That happens when the record is changed, when an app is registered, and, if a replica was stopped
 //! meanwhile, at the next start.
 
-use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{Stream, TryStreamExt, future::join_all, stream};
 use serde::{Serialize, de::DeserializeOwned};
@@ -35,6 +40,8 @@ const ENDED_WITHOUT_APPS: Duration = Duration::from_secs(3600);
 
 /// How often each change is copied by each replica.
 const COPIES: u8 = 2;
+/// How often a change is copied where an app of the realm cannot be read: it may be readable again.
+const TRIES: u8 = 60;
 /// The time between two copies.
 const COPY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -77,6 +84,7 @@ const fn records_max(realm: &Realm) -> usize {
 struct Copied {
     sequence: u64,
     times: u8,
+    tries: u8,
 }
 
 /// Returns the namespace of a realm, if it is one environment.
@@ -152,18 +160,13 @@ impl Management {
         Ok(())
     }
 
-    /// Returns the pages of a list that has the apps of a realm, and maybe others whose names sort between them. A fresh list has
-    /// what was registered by others just before.
-    pub(crate) fn pages_with_apps_of<'a>(
-        &'a self,
-        realm: &Realm,
-        is_fresh: bool,
-    ) -> impl Stream<Item = Outcome<Vec<ListedApp>>> + 'a {
+    /// Returns the pages of a list that has the apps of a realm, and maybe others whose names sort between them.
+    pub(crate) fn pages_with_apps_of<'a>(&'a self, realm: &Realm) -> impl Stream<Item = Outcome<Vec<ListedApp>>> + 'a {
         let first = match namespace(realm) {
-            Ok(Some(namespace)) => AppPage::first(PAGE).of(namespace).fresh(is_fresh),
+            Ok(Some(namespace)) => AppPage::first(PAGE).of(namespace),
             // Apps of names that spell no namespace: there are none.
             Ok(None) | Err(_) => {
-                let mut page = AppPage::first(PAGE).fresh(is_fresh);
+                let mut page = AppPage::first(PAGE);
                 page.after = realm.project().and_then(before_namespaces_of);
                 page
             }
@@ -194,7 +197,7 @@ impl Management {
             return Ok(self.deployer.apps(AppPage::first(1).of(namespace)).await?.iter().any(is_of_realm));
         }
         let _turn = self.turn_of_all_apps(principal).await;
-        let mut pages = pin!(self.pages_with_apps_of(realm, false));
+        let mut pages = pin!(self.pages_with_apps_of(realm));
         while let Some(page) = pages.try_next().await? {
             if page.iter().any(is_of_realm) {
                 return Ok(true);
@@ -204,20 +207,42 @@ impl Management {
     }
 
     /// Copies a record into the states of its realm's apps, as far as no later change was copied. Returns the apps, and whether
-    /// each of the realm could be read.
+    /// each of the realm's namespaces could be read.
     async fn copy<T: OnRealm>(&self, stored: &T) -> Outcome<(Vec<Arc<App>>, bool)> {
         let (realm, mut failed, mut is_complete, mut all) = (stored.realm(), None, true, Vec::new());
-        let mut pages = pin!(self.pages_with_apps_of(&realm, true));
-        while let Some(page) = pages.try_next().await? {
-            is_complete &= page.iter().all(Result::is_ok);
-            let apps = page.into_iter().flatten().map(|state| state.app);
-            let apps: Vec<_> = apps.filter(|app| realm.contains(&Realm::of_app(app))).collect();
-            let copied = join_all(apps.iter().map(|app| stored.copy_to(&self.deployer, app))).await;
-            // One app that cannot be written keeps no other from obeying.
-            failed = failed.or(copied.into_iter().find_map(Result::err));
-            all.extend(apps);
+        for namespace in self.namespaces_of(&realm).await? {
+            // Fresh, so that an app is among them that another replica has just registered.
+            let mut page = AppPage::first(PAGE).of(namespace).fresh(true);
+            loop {
+                let read = self.deployer.apps(page.clone()).await?;
+                page.after = read.last().filter(|_| read.len() == PAGE).map(|app| listed_id(app).clone());
+                is_complete &= read.iter().all(Result::is_ok);
+                let apps = read.into_iter().flatten().map(|state| state.app);
+                let apps: Vec<_> = apps.filter(|app| realm.contains(&Realm::of_app(app))).collect();
+                let copied = join_all(apps.iter().map(|app| stored.copy_to(&self.deployer, app))).await;
+                // One app that cannot be written keeps no other from obeying.
+                failed = failed.or(copied.into_iter().find_map(Result::err));
+                all.extend(apps);
+                if page.after.is_none() {
+                    break;
+                }
+            }
         }
         failed.map_or(Ok((all, is_complete)), |refusal| Err(refusal.into()))
+    }
+
+    /// Returns the namespaces in which a realm has apps.
+    async fn namespaces_of(&self, realm: &Realm) -> Outcome<BTreeSet<Namespace>> {
+        if let Some(namespace) = namespace(realm)? {
+            return Ok(BTreeSet::from([namespace]));
+        }
+        let mut namespaces = BTreeSet::new();
+        let mut pages = pin!(self.pages_with_apps_of(realm));
+        while let Some(page) = pages.try_next().await? {
+            let of_realm = page.iter().flatten().filter(|state| realm.contains(&Realm::of_app(&state.app)));
+            namespaces.extend(of_realm.map(|state| state.app.id.namespace.clone()));
+        }
+        Ok(namespaces)
     }
 
     /// Copies the record on a realm to an app that was registered while it was being changed.
@@ -242,15 +267,15 @@ impl Management {
             copied.retain(|key, _| all.iter().any(|(record, _)| record.key == *key));
             for (record, stored) in all {
                 let known = copied.entry(record.key).or_default();
-                let sequence = stored.sequence();
-                if known.sequence == sequence && known.times == COPIES {
+                if known.sequence != stored.sequence() {
+                    *known = Copied { sequence: stored.sequence(), ..Copied::default() };
+                }
+                if known.times == COPIES || known.tries == TRIES {
                     continue;
                 }
                 match self.copy(&stored).await {
-                    Ok((_, true)) if known.sequence == sequence => known.times += 1,
-                    Ok((_, true)) => *known = Copied { sequence, times: 1 },
-                    // An app that cannot be read now may be written once it can.
-                    Ok((_, false)) => {}
+                    Ok((_, true)) => known.times += 1,
+                    Ok((_, false)) => known.tries += 1,
                     Err(refusal) => {
                         let realm = stored.realm();
                         tracing::warn!(kind = %T::KIND, %realm, %refusal, "copying a record to the realm's apps failed");

@@ -90,7 +90,8 @@ impl OnRealm for StoredRequirement {
 
 impl Management {
     /// Sets the requirement on the images of a project or an environment: those of all of its apps, and of the apps that are
-    /// registered later, must meet it beside their own. The running versions stay, and rollbacks to what has succeeded are not verified.
+    /// registered later, must meet it beside their own. The running versions stay, and rollbacks to
+    /// a digest that has succeeded are not verified.
     ///
     /// # Errors
     /// [`InvalidField`](CoreRefusal::InvalidField) for everything, and for a requirement that cannot be verified here;

@@ -6,7 +6,12 @@
 
 use std::time::Duration;
 
-use super::{CallError, Effect, resolving, retry, rollout::UNREACHABLE_MAX};
+use super::{
+    CallError, Effect,
+    resolving::{self, BUILT_HERE},
+    retry,
+    rollout::UNREACHABLE_MAX,
+};
 use crate::{
     app::Source,
     deploy::{Commit, Deploy, Evidence, Paused, Reason, Revision, State as Stored, Status},
@@ -24,9 +29,6 @@ const SLOT_WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The interval of loads of the app during a build without a hint from the store: builds last long, hints may be lost,
 /// and a build that is no longer needed has to end soon.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(15);
-
-/// The reason why a git app's image meets no requirement, a clause.
-const BUILT_HERE: &str = "a git app's image is built here, and carries no signature";
 
 /// The state of an app's build queue.
 #[derive(Clone, Debug, PartialEq, Eq)]

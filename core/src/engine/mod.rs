@@ -435,6 +435,9 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
     if let Some(releasing) = state.app_state.releasing().cloned() {
         return commands::releasing_next(state, &releasing, now);
     }
+    if let Some(unmet) = resolving::unmet(&state.app_state) {
+        return record(state, unmet, Vec::new());
+    }
     if let Some(outdated) = outdated(&state.app_state, rolling.as_ref()) {
         return record(state, outdated, Vec::new());
     }

@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use super::{Effect, State, interleave, record, retry};
 use crate::{
-    app::{App, CommitRule, Resolve},
-    deploy::{Deploy, Reason, Resolution, Revision, State as Stored, bounded_lines},
+    app::{App, CommitRule, Resolve, Source},
+    deploy::{Deploy, Reason, Resolution, Revision, State as Stored, Status, bounded_lines},
     image::ImageRef,
-    ledger::admission,
+    ledger::{AppState, admission},
     ports::Resolved,
     requirement::{Required, RequirementScope},
     time::Timestamp,
 };
+
+/// The reason why a git app's image meets no requirement, a clause.
+pub(super) const BUILT_HERE: &str = "a git app's image is built here, and carries no signature";
 
 /// How long a registry that does not answer is asked again for an app that requires its answer.
 const ASKED_FOR: Duration = Duration::from_secs(30);
@@ -241,6 +244,24 @@ fn unresolved(state: &State, deploy: &Deploy, why: NotResolved, is_required: boo
         }
         (NotResolved::Refused(why) | NotResolved::Unavailable(why), _) => with(deploy, Resolution::unresolved(&why)),
     }
+}
+
+/// Returns the ends of the deploys that wait to begin, and whose images were not found to meet what is required by now.
+pub(super) fn unmet(app_state: &AppState) -> Option<Vec<Deploy>> {
+    let app = &app_state.app;
+    if !app.requires_signatures() {
+        return None;
+    }
+    let waits = |deploy: &Deploy| matches!(deploy.status(), Status::Queued | Status::Building) && deploy.may_begin();
+    let found = match &app.source {
+        Source::Git(_) => BUILT_HERE,
+        Source::Image => {
+            "no verdict on this, as the deploy was accepted before it was required; deploy the image again"
+        }
+    };
+    let unmet = app_state.unfinished.iter().filter(|deploy| waits(deploy) && admission::is_unmet(app, deploy));
+    let ends: Vec<_> = unmet.filter_map(|deploy| Some(unsigned(deploy, app.required().first()?, found))).collect();
+    (!ends.is_empty()).then_some(ends)
 }
 
 /// Returns a deploy that failed as its image lacks what is required, with what was found in its place.

@@ -3,7 +3,7 @@
 use super::NewDeploy;
 use crate::{
     app::{App, Hold, HoldPolicy, Resolve, Source},
-    deploy::{Commit, Origin, Scale, Trigger},
+    deploy::{Commit, Deploy, Origin, Scale, Trigger},
     image::ImageRef,
     request::{Cause, DeployRequest, Field, Refusal},
 };
@@ -86,6 +86,17 @@ fn is_unverified(deploy: &NewDeploy) -> bool {
     let has_digest = deploy.image.as_ref().is_some_and(|image| image.digest().is_some());
     let runs_anew = !deploy.adopted && !is_restore && deploy.scale != Scale::Stop;
     deploy.is_unproven || !has_digest && runs_anew
+}
+
+/// Returns whether a deploy with an image must not begin, as that was not found to meet what is required now: it was built here,
+/// or resolved before the requirement was set. Returns, redeploys and changed configurations are decided on as they are accepted.
+pub(crate) fn is_unmet(app: &App, deploy: &Deploy) -> bool {
+    let is_new = match deploy.trigger {
+        Trigger::Webhook | Trigger::Manual | Trigger::Promotion | Trigger::Git | Trigger::Registry => true,
+        Trigger::Rollback | Trigger::Config => false,
+    };
+    let is_asked = is_new && !deploy.adopted && !deploy.is_redeploy() && deploy.image.is_some();
+    is_asked && app.requires_signatures() && !deploy.has_met(&app.required())
 }
 
 fn posted_image(app: &App, request: &DeployRequest, cause: &Cause) -> Result<ImageRef, Refusal> {

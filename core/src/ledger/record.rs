@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    AppState, Change, ReleaseTurn, configuration,
+    AppState, Change, ReleaseTurn, admission, configuration,
     restore::{self, Owed},
     stop,
 };
@@ -73,11 +73,16 @@ impl Change {
         has_begun && self.state.unfinished(change.revision).is_some_and(waits)
     }
 
-    /// Returns whether a deploy goes on by an answer of its registry that was not judged by the requirements of now.
-    fn is_judged_by_other_requirements(&self, stored: &Deploy, change: &Deploy) -> bool {
+    /// Returns whether a deploy goes on although its image was not found to meet what is required now: by the answer of its
+    /// registry, by the end of its build, or as it begins.
+    fn is_unmet(&self, stored: &Deploy, change: &Deploy) -> bool {
+        let app = &self.state.app;
         let is_answered = stored.is_to_be_resolved() && !change.is_to_be_resolved() && !change.is_terminal();
-        let required = self.state.app.required();
-        is_answered && !required.is_empty() && !change.has_met(&required)
+        let is_built = stored.image.is_none() && change.image.is_some();
+        app.requires_signatures()
+            && (is_built
+                || is_answered && !change.has_met(&app.required())
+                || self.begins(change) && admission::is_unmet(app, change))
     }
 
     /// Moves deploys on. A refused record leaves the change as it was.
@@ -97,7 +102,7 @@ impl Change {
             if change.step != stored.step + 1 || !revisions.insert(change.revision) {
                 return Err(Refused::Outdated);
             }
-            if self.is_judged_by_other_requirements(stored, change) {
+            if self.is_unmet(stored, change) {
                 return Err(Refused::Outdated);
             }
         }

@@ -52,7 +52,7 @@ pub(crate) const ELSEWHERE: &[(&str, &str, &str)] = &[
         "rollhook requirement set -p shop -e prod --require-signature key",
         "as the one before it; tests/docker/signed.rs of the server requires it of an environment",
     ),
-    ("docs/registries.md", "rollhook requirement set -p shop --require-attestation", "as the one before it"),
+    ("docs/registries.md", "rollhook requirement set -p shop --whole-project", "as the one before it"),
     ("docs/registries.md", "rollhook requirement list", "as the one before it"),
     ("docs/registries.md", "rollhook requirement remove -p shop -e prod", "as the one before it"),
     ("docs/registries.md", "digest=$(docker buildx", "it asks a registry about an image of the reader's"),

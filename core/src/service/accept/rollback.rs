@@ -294,4 +294,5 @@ fn means_the_same(read: &AppState, state: &AppState) -> bool {
         && read.revoked == state.revoked
         && read.revocations().eq(state.revocations())
         && read.staged == state.staged
+        && read.app.required() == state.app.required()
 }

@@ -11,6 +11,7 @@ use crate::{
     deploy::Watch,
     ledger::AppState,
     ports::Version,
+    requirement::Requirement,
 };
 
 /// The most memory that remembered states may take, roughly.
@@ -111,10 +112,12 @@ fn weight(state: &AppState) -> usize {
     let settings = settings_bytes(&target.settings) + target.requested.as_ref().map_or(0, settings_bytes);
     let repositories: usize = state.app.policy.repositories.as_slice().iter().map(String::len).sum();
     let words: usize = state.runs.newest_first().map(|run| run.bytes()).sum();
+    let signed = state.app.requirements.in_force().map(|(_, requirement)| requirement).chain(&state.app.policy.signed);
+    let signed: usize = signed.map(Requirement::text_bytes).sum();
     let checks: usize = state.app.policy.checks.iter().map(|check| settings_bytes(&check.settings)).sum();
     let verified = state.unfinished.iter().filter_map(|deploy| deploy.verification.as_deref());
     let measured: usize = verified.flat_map(|all| &all.checks).map(|check| check.measurements.len()).sum();
     let watched: usize = state.watches.iter().map(watch_weight).sum();
     let unfinished = DEPLOY_BYTES * state.unfinished.len() + MEASUREMENT_BYTES * measured;
-    STATE_BYTES + settings + repositories + words + checks + watched + unfinished
+    STATE_BYTES + settings + repositories + words + signed + checks + watched + unfinished
 }

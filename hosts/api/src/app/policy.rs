@@ -249,7 +249,7 @@ pub struct PolicyPatch {
     pub follow_settle: Option<String>,
     /// The signers of whom one must have signed an image before it is deployed: `key=` and a public key as PEM text, or
     /// `issuer=URL,subject=PATTERN`, an identity of keyless signing; a pattern is exact, or the beginning of a URL up to `/` or `@`
-    /// and `*`. An empty list requires no signature. What runs stays; rollbacks to what has succeeded are not asked.
+    /// and `*`. An empty list requires no signature. The running version stays; rollbacks to a digest that has succeeded are not verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxItems" = SIGNERS_MAX))]
     pub require_signature: Option<Vec<String>>,

@@ -55,12 +55,16 @@ fn one<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Op
     matches.try_get_one::<T>(name).ok().flatten().cloned()
 }
 
-/// Fills in the project and the environment that a person has set for the context, where a command needs them.
+/// Fills in the project and the environment that a person has set for the context, where a command needs them, or the environment
+/// in place of a whole project.
 pub(super) fn with_defaults(command: clap::Command, context: &Context) -> clap::Command {
+    let may_be_whole = command.get_arguments().any(|arg| arg.get_id() == "whole_project");
     let command = command.mut_args(|arg| {
         let value = match arg.get_id().as_str() {
             "project" if arg.is_required_set() => context.project.as_ref().map(ToString::to_string),
-            "environment" if arg.is_required_set() => context.environment.as_ref().map(ToString::to_string),
+            "environment" if arg.is_required_set() || may_be_whole => {
+                context.environment.as_ref().map(ToString::to_string)
+            }
             _ => None,
         };
         match value {

@@ -11,7 +11,7 @@ use super::signers::{attestation, signer, with_key};
 pub(crate) enum RequirementCommand {
     /// Require signed images of all apps of a project, or of one of its environments; the apps cannot loosen it
     ///
-    /// The requirement before is replaced. The running versions stay, and rollbacks to what has succeeded are not verified.
+    /// The requirement before is replaced. The running versions stay, and rollbacks to a digest that has succeeded are not verified.
     Set(NewRequirement),
     /// List the requirements on projects and environments
     List,
@@ -25,17 +25,30 @@ pub(crate) struct RequirementRealm {
     /// The project
     #[arg(short, long, env = "ROLLHOOK_PROJECT", hide_env_values = true)]
     pub(crate) project: Project,
-    // No variable names the environment: a whole project must not become one by accident.
-    /// One of its environments [default: the whole project]
-    #[arg(short, long)]
+    /// The project's environment
+    #[arg(
+        short,
+        long,
+        env = "ROLLHOOK_ENVIRONMENT",
+        hide_env_values = true,
+        required_unless_present = "whole_project"
+    )]
     pub(crate) environment: Option<Environment>,
+    /// All environments of the project, in place of one
+    #[arg(long)]
+    pub(crate) whole_project: bool,
 }
 
 impl RequirementRealm {
-    /// Returns the realm, for people.
+    /// Returns the environment, unless the whole project is meant, whatever the context or a variable names.
+    pub(crate) fn one(&self) -> Option<Environment> {
+        self.environment.clone().filter(|_| !self.whole_project)
+    }
+
+    /// Returns the realm.
     pub(crate) fn realm(&self) -> Realm {
         let project = self.project.clone();
-        match self.environment.clone() {
+        match self.one() {
             Some(environment) => Realm::Environment { project, environment },
             None => Realm::Project { project },
         }

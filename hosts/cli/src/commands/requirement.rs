@@ -18,7 +18,7 @@ use crate::{
 
 pub(crate) async fn set(session: &Session<'_>, args: &args::NewRequirement) -> Result<(), CliError> {
     let request = args.request().map_err(CliError::Usage)?;
-    let RequirementRealm { project, environment } = args.realm.clone();
+    let (project, environment) = (args.realm.project.clone(), args.realm.one());
     let set = match environment {
         Some(environment) => {
             let operation = SetRequirement::<(Project, Environment)>(PhantomData);
@@ -31,7 +31,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &args::NewRequirement) -> R
 }
 
 pub(crate) async fn remove(session: &Session<'_>, args: &RequirementRealm) -> Result<(), CliError> {
-    let RequirementRealm { project, environment } = args.clone();
+    let (project, environment) = (args.project.clone(), args.one());
     match environment.clone() {
         Some(environment) => {
             let operation = EndRequirement::<(Project, Environment)>(PhantomData);

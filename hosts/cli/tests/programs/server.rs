@@ -189,8 +189,11 @@ fn requirement_is_refused_where_no_signature_is_verified_and_names_what_is_wrong
     let missing = bench.run("requirement set --require-signature key=missing.pub").exits(2);
     assert!(missing.err.contains("missing.pub"), "{missing:?}");
     assert!(bench.run("requirement list").ok().out.contains("IMAGES MUST BE"));
-    let ended = bench.run("requirement remove -e test").ok();
+    // The environment is that of the variable, unless the whole project is meant.
+    let ended = bench.run("requirement remove").ok();
     assert_eq!(ended.out, "Ended the requirement on project shop, environment test\n");
+    let ended = bench.run("requirement remove --whole-project").ok();
+    assert_eq!(ended.out, "Ended the requirement on project shop\n");
 }
 
 #[test]
