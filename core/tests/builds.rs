@@ -93,7 +93,7 @@ fn what_was_built_before_images_must_be_signed_does_not_begin_after() {
         let access = world.git_app(slow).await;
         world.deploy_commit(&access, "a1").await.unwrap();
         let built = world.deploy_commit(&access, "b2").await.unwrap().deploy.revision;
-        world.sleep(60).await;
+        world.sleep(75).await;
         let waiting = world.entry(&access, built.get()).await;
         assert!(waiting.image.is_some() && !waiting.touched, "{waiting:?}");
         let signer = "issuer=https://id.example.com,subject=ada@example.com".parse().unwrap();
