@@ -87,8 +87,7 @@ impl Signed {
     async fn app(&self, environment: &str, name: &str) -> Authorized {
         let app = registration(name, Policy::default()).with(|app| app.environment = environment.parse().unwrap());
         let id = self.management.register(&self.world.operator, app, None).await.unwrap().app.app.id.clone();
-        let access = self.management.allow(&self.world.operator, &id, AppAction::Deploy).await.unwrap();
-        access
+        self.management.allow(&self.world.operator, &id, AppAction::Deploy).await.unwrap()
     }
 
     async fn deployed(&self, access: &Authorized, tag: &str) -> Deploy {

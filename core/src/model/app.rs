@@ -549,7 +549,7 @@ impl App {
     pub fn resolve(&self) -> Resolve {
         match self.policy.resolve {
             Resolve::Off if self.requires_signatures() => Resolve::Auto,
-            resolve => resolve,
+            resolve @ (Resolve::Auto | Resolve::Require | Resolve::Off) => resolve,
         }
     }
 }

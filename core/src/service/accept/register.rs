@@ -240,7 +240,7 @@ impl Deployer {
             requirements: wanted.requirements.clone(),
             created_at: self.store_time().await?,
         };
-        self.create(actor, app, found, &wanted, key).await
+        Box::pin(self.create(actor, app, found, &wanted, key)).await
     }
 
     /// Returns the rollout driver's answer about a target.

@@ -64,8 +64,9 @@ pub(crate) fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool
         ("DELETE", at("/checks/front"), Value::Null, admins),
         ("PUT", "/api/v1/requirements/shop/test", signed.clone(), admins),
         ("DELETE", "/api/v1/requirements/shop/test", Value::Null, admins),
-        ("PUT", "/api/v1/requirements/shop", signed, admins),
-        ("DELETE", "/api/v1/requirements/shop", Value::Null, admins),
+        // An admin of one environment sets none on the whole project.
+        ("PUT", "/api/v1/requirements/shop", signed, [false; 3]),
+        ("DELETE", "/api/v1/requirements/shop", Value::Null, [false; 3]),
         ("GET", "/api/v1/requirements", Value::Null, admins),
         ("GET", "/api/v1/tokens", Value::Null, admins),
         ("GET", "/api/v1/audit", Value::Null, admins),

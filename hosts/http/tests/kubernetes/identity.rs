@@ -111,9 +111,9 @@ fn service_account_with_a_role_in_one_namespace_makes_the_calls_of_the_table_the
             }
         }
         for (method, path, body, may) in calls(role) {
-            // Tokens, receivers, the audit and the requirements of whole projects belong to no namespace.
-            let is_of_project = path.ends_with("/requirements") || path.ends_with("/requirements/shop");
-            let is_wide = is_of_project || ["/tokens", "/receivers", "/audit"].iter().any(|wide| path.contains(wide));
+            // Tokens, receivers, the audit and the list of requirements belong to no namespace.
+            let is_wide = path.ends_with("/requirements")
+                || ["/tokens", "/receivers", "/audit"].iter().any(|wide| path.contains(wide));
             let reply = send(world.call(&token, method, path), &body);
             let expected = may[index] && !is_wide;
             assert_eq!(reply.status != 403, expected, "{role}: {method} {path}: {} {}", reply.status, reply.text());
