@@ -39,9 +39,10 @@ impl Run {
 
     fn wait_for_the_end(&mut self) {
         let end = self.now() + PATIENCE;
-        // Whether a restore is owed is not told then, and one may be about to be made after a call that failed.
+        // Whether a restore is owed is not told then, and one may be about to be made after a call that failed, or once the
+        // driver has read its app twice more.
         if self.stale {
-            self.pass(Duration::from_secs(3));
+            self.pass(Duration::from_secs(6));
         }
         while !self.is_over() && !self.is_quiet() {
             let late = self.now() > end;
