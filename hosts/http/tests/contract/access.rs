@@ -39,7 +39,10 @@ fn each_role_makes_the_calls_of_the_table_and_no_others() {
         entries.filter(|entry| entry["actor"] == who && entry["allowed"] == false).count()
     };
     let expected = |role: usize| calls("api").iter().filter(|(.., may)| !may[role]).count();
-    assert_eq!([refused("a-viewer"), refused("a-deployer"), refused("a-admin")], [expected(0), expected(1), expected(2)]);
+    assert_eq!(
+        [refused("a-viewer"), refused("a-deployer"), refused("a-admin")],
+        [expected(0), expected(1), expected(2)]
+    );
 }
 
 #[test]
