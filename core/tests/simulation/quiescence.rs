@@ -16,6 +16,9 @@ use crate::{registry::Reading, requests::WORKLOAD, rules::model, run::Run, verif
 /// Much longer than the longest chain of deadlines, take-overs and clocks that were set back.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
+/// The longest time until another replica drives an app whose driver is gone.
+const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(30);
+
 impl Run {
     /// Lets everything come to its end, and judges what is left.
     pub(crate) fn quieten(&mut self) {
@@ -39,10 +42,10 @@ impl Run {
 
     fn wait_for_the_end(&mut self) {
         let end = self.now() + PATIENCE;
-        // Whether a restore is owed is not told then, and one may be about to be made after a call that failed, or once the
-        // driver has read its app twice more.
+        // Whether a restore is owed is not told then, and one may be about to be made: after a call that failed, once the driver
+        // has read its app again, or by the replica that takes over from it.
         if self.stale {
-            self.pass(Duration::from_secs(6));
+            self.pass(TAKEN_OVER_WITHIN);
         }
         while !self.is_over() && !self.is_quiet() {
             let late = self.now() > end;
