@@ -78,6 +78,7 @@ impl RecordingPorts {
             past_lives: seen.past_lives.clone(),
             progress: seen.progress.clone(),
             leaving: seen.leaving.is_some(),
+            is_empty: seen.instances.is_some_and(|instances| instances.wanted == 0),
             is_lost: false,
         }
     }

@@ -128,8 +128,11 @@ impl Rules {
             format!("revision {} counts as settled, and was not seen to stay ready for the settling time", new.revision)
         });
         let Some(began) = known.rolling.get(&new.revision) else { return };
-        let counted = seen.iter().filter(|seen| parts.iter().any(|part| part.name == seen.workload));
-        let life = counted.flat_map(|seen| lives(seen, began.now)).max().unwrap_or_default();
+        // An instance that somebody has scaled away has nothing to outlive any more.
+        let is_gone = |at: usize| seen[at..].iter().any(|later| later.is_empty && later.workload == seen[at].workload);
+        let counted = seen.iter().enumerate();
+        let counted = counted.filter(|(at, seen)| parts.iter().any(|part| part.name == seen.workload) && !is_gone(*at));
+        let life = counted.flat_map(|(_, seen)| lives(seen, began.now)).max().unwrap_or_default();
         journal.count_if(!life.is_zero(), "rule 7: an instance outlived its earlier lives");
         journal.expect(longest >= Some(2 * life), || {
             format!("revision {} succeeded after {longest:?}, and an instance had ended after {life:?}", new.revision)

@@ -67,6 +67,8 @@ pub(crate) struct Seen {
     pub(crate) progress: String,
     /// Whether old pods still terminate.
     pub(crate) leaving: bool,
+    /// Whether no instance is to run.
+    pub(crate) is_empty: bool,
     /// Whether the answer is lost on its way to the replica.
     pub(crate) is_lost: bool,
 }
