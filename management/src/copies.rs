@@ -160,18 +160,14 @@ impl Management {
         Ok(())
     }
 
-    /// Returns the pages of a list that has the apps of a realm, and maybe others whose names sort between them.
-    pub(crate) fn pages_with_apps_of<'a>(&'a self, realm: &Realm) -> impl Stream<Item = Outcome<Vec<ListedApp>>> + 'a {
-        let first = match namespace(realm) {
-            Ok(Some(namespace)) => AppPage::first(PAGE).of(namespace),
-            // Apps of names that spell no namespace: there are none.
-            Ok(None) | Err(_) => {
-                let mut page = AppPage::first(PAGE);
-                page.after = realm.project().and_then(before_namespaces_of);
-                page
-            }
-        };
-        let prefix = realm.project().map(|project| format!("{project}-")).unwrap_or_default();
+    /// Returns the pages of a list that has the apps of a project, and maybe others whose names sort between them.
+    pub(crate) fn pages_with_apps_of<'a>(
+        &'a self,
+        project: &Project,
+    ) -> impl Stream<Item = Outcome<Vec<ListedApp>>> + 'a {
+        let mut first = AppPage::first(PAGE);
+        first.after = before_namespaces_of(project);
+        let prefix = format!("{project}-");
         stream::try_unfold(Some(first), move |page| {
             let prefix = prefix.clone();
             async move {
@@ -196,8 +192,9 @@ impl Management {
         if let Some(namespace) = namespace(realm)? {
             return Ok(self.deployer.apps(AppPage::first(1).of(namespace)).await?.iter().any(is_of_realm));
         }
+        let Some(project) = realm.project() else { return Ok(false) };
         let _turn = self.turn_of_all_apps(principal).await;
-        let mut pages = pin!(self.pages_with_apps_of(realm));
+        let mut pages = pin!(self.pages_with_apps_of(project));
         while let Some(page) = pages.try_next().await? {
             if page.iter().any(is_of_realm) {
                 return Ok(true);
@@ -211,11 +208,8 @@ impl Management {
     async fn copy<T: OnRealm>(&self, stored: &T) -> Outcome<(Vec<Arc<App>>, bool)> {
         let (realm, mut failed, mut is_complete, mut all) = (stored.realm(), None, true, Vec::new());
         for namespace in self.namespaces_of(&realm).await? {
-            // Fresh, so that an app is among them that another replica has just registered.
-            let mut page = AppPage::first(PAGE).of(namespace).fresh(true);
-            loop {
-                let read = self.deployer.apps(page.clone()).await?;
-                page.after = read.last().filter(|_| read.len() == PAGE).map(|app| listed_id(app).clone());
+            let mut pages = pin!(self.deployer.fresh_apps_of(&namespace));
+            while let Some(read) = pages.try_next().await? {
                 is_complete &= read.iter().all(Result::is_ok);
                 let apps = read.into_iter().flatten().map(|state| state.app);
                 let apps: Vec<_> = apps.filter(|app| realm.contains(&Realm::of_app(app))).collect();
@@ -223,9 +217,6 @@ impl Management {
                 // One app that cannot be written keeps no other from obeying.
                 failed = failed.or(copied.into_iter().find_map(Result::err));
                 all.extend(apps);
-                if page.after.is_none() {
-                    break;
-                }
             }
         }
         failed.map_or(Ok((all, is_complete)), |refusal| Err(refusal.into()))
@@ -237,7 +228,8 @@ impl Management {
             return Ok(BTreeSet::from([namespace]));
         }
         let mut namespaces = BTreeSet::new();
-        let mut pages = pin!(self.pages_with_apps_of(realm));
+        let Some(project) = realm.project() else { return Ok(namespaces) };
+        let mut pages = pin!(self.pages_with_apps_of(project));
         while let Some(page) = pages.try_next().await? {
             let of_realm = page.iter().flatten().filter(|state| realm.contains(&Realm::of_app(&state.app)));
             namespaces.extend(of_realm.map(|state| state.app.id.namespace.clone()));

@@ -192,7 +192,7 @@ impl Management {
         let bounds = [(environment, ENVIRONMENT_APPS_MAX), (&whole, PROJECT_APPS_MAX)];
         // The app that is to be registered.
         let mut counts = [1; 2];
-        let mut pages = pin!(self.pages_with_apps_of(&whole));
+        let mut pages = pin!(self.pages_with_apps_of(project));
         while let Some(page) = pages.try_next().await? {
             for app in &page {
                 for (count, (realm, _)) in counts.iter_mut().zip(bounds) {

@@ -54,8 +54,14 @@ pub(crate) struct StoredRequirement {
 }
 
 impl StoredRequirement {
-    fn copy(&self) -> RequirementCopy {
-        RequirementCopy { requirement: self.requirement.clone(), sequence: self.sequence }
+    /// Returns the copy that the realm's apps have.
+    fn copy(&self) -> Option<ScopedRequirement> {
+        let copy = RequirementCopy { requirement: self.requirement.clone(), sequence: self.sequence };
+        match self.realm {
+            Realm::Environment { .. } => Some(ScopedRequirement::Environment(copy)),
+            Realm::Project { .. } => Some(ScopedRequirement::Project(copy)),
+            Realm::Everything => None,
+        }
     }
 }
 
@@ -79,19 +85,17 @@ impl OnRealm for StoredRequirement {
     }
 
     async fn copy_to(&self, deployer: &Deployer, app: &App) -> service::Outcome<()> {
-        let place = match &self.realm {
-            Realm::Environment { .. } => ScopedRequirement::Environment(self.copy()),
-            Realm::Project { .. } => ScopedRequirement::Project(self.copy()),
-            Realm::Everything => return Ok(()),
-        };
-        deployer.copy_requirement(app, place).await
+        match self.copy() {
+            Some(copy) => deployer.copy_requirement(app, copy).await,
+            None => Ok(()),
+        }
     }
 }
 
 impl Management {
     /// Sets the requirement on the images of a project or an environment: those of all of its apps, and of the apps that are
-    /// registered later, must meet it beside their own. The running versions stay, and rollbacks to
-    /// a digest that has succeeded are not verified.
+    /// registered later, must meet it beside their own. The running versions stay, and rollbacks to a digest that has
+    /// succeeded are not verified.
     ///
     /// # Errors
     /// [`InvalidField`](CoreRefusal::InvalidField) for everything, and for a requirement that cannot be verified here;
@@ -212,11 +216,9 @@ impl Management {
     pub(crate) async fn requirements_of(&self, environment: &Realm) -> Outcome<RequirementCopies> {
         let mut copies = RequirementCopies::default();
         for realm in environment.and_containing() {
-            let Some((_, stored)) = copies::read::<StoredRequirement>(&*self.records, &realm).await? else { continue };
-            match realm {
-                Realm::Environment { .. } => copies.environment = stored.copy(),
-                Realm::Project { .. } => copies.project = stored.copy(),
-                Realm::Everything => {}
+            let stored = copies::read::<StoredRequirement>(&*self.records, &realm).await?;
+            if let Some(copy) = stored.and_then(|(_, stored)| stored.copy()) {
+                copies.take(copy);
             }
         }
         Ok(copies)

@@ -149,7 +149,7 @@ pub struct RequirementOnRealm {
     #[serde(with = "crate::time")]
     #[schemars(schema_with = "schemas::time")]
     pub at: Timestamp,
-    /// What the caller that has just set it should know: such as that some apps are built here.
+    /// Notes for the caller that has just set it, such as that some apps are built here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

@@ -91,7 +91,7 @@ impl RequirementCopies {
     }
 
     /// Takes a copy in the place of the one before, unless that is of a later change. Returns whether it did.
-    pub(crate) fn take(&mut self, place: ScopedRequirement) -> bool {
+    pub fn take(&mut self, place: ScopedRequirement) -> bool {
         let (present, copy) = match place {
             ScopedRequirement::Project(copy) => (&mut self.project, copy),
             ScopedRequirement::Environment(copy) => (&mut self.environment, copy),

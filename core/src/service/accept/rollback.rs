@@ -123,8 +123,8 @@ impl Deployer {
         }
     }
 
-    /// Returns whether the version of a rollback's target is known to meet the requirements, or has succeeded: the target itself, which may
-    /// be a return that failed, or the version that it returned to.
+    /// Returns whether the version of a rollback's target is known to meet the requirements, or has succeeded: the target itself,
+    /// which may be a return that failed, or the version that it returned to.
     async fn is_proven(&self, state: &AppState, target: &Deploy) -> Outcome<bool> {
         if target.is_proven(&state.app) || target.effective == target.revision {
             return Ok(target.is_proven(&state.app));

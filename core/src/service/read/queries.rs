@@ -85,6 +85,11 @@ impl Deployer {
         self.listed(AppPage::first(ALL_PAGE).of(namespace.clone())).map_err(Refusal::of_store)
     }
 
+    /// Returns the apps of a namespace as [`Deployer::apps_of`] does, also those that another process has registered just before.
+    pub fn fresh_apps_of(&self, namespace: &Namespace) -> impl Stream<Item = Outcome<Vec<ListedApp>>> {
+        self.listed(AppPage::first(ALL_PAGE).of(namespace.clone()).fresh(true)).map_err(Refusal::of_store)
+    }
+
     /// Returns the apps of a page and those that follow it, in pages, until the first failure.
     pub(crate) fn listed(&self, page: AppPage) -> impl Stream<Item = Result<Vec<ListedApp>>> {
         stream::try_unfold(Some(page.after.clone()), move |next: Option<Option<AppId>>| {
