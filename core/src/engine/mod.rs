@@ -243,13 +243,11 @@ fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
     match event {
         Event::Loaded(app_state) => {
             loaded(state, *app_state, now);
-            state.poll.loaded(&state.app_state, now);
         }
         Event::ApplyDropped(app_state) => {
             // Whether the apply has arrived is unknown.
             state.started_here = None;
             loaded(state, *app_state, now);
-            state.poll.loaded(&state.app_state, now);
         }
         Event::Recorded(app_state) => {
             let was_rolling = rolling(&state.app_state).map(|deploy| deploy.revision);
@@ -322,6 +320,7 @@ fn loaded(state: &mut State, app_state: AppState, now: Timestamp) {
     state.pending.clear();
     state.build_queue.loaded(&state.app_state, now);
     state.verify.loaded(&state.app_state);
+    state.poll.loaded(&state.app_state, now);
     // One that was abandoned ends before another begins.
     let releasing = state.app_state.releasing().map(|deploy| deploy.revision);
     let run = state.app_state.abandoned_release().or(releasing);

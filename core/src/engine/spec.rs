@@ -99,8 +99,9 @@ fn purpose(app_state: &AppState, deploy: &Deploy) -> Purpose {
         return Purpose::Deploy;
     };
     let is_same = |other: &&Arc<Deploy>| other.same_version(deploy);
-    // Its instances carry the id that the current deploy ran as, where that was a rollback itself.
-    let to = app_state.last_good().filter(is_same).map_or(*origin, |current| current.revision);
+    // Its instances carry the id that the current deploy ran as, where that was a rollback itself, or a redeploy.
+    let running = app_state.last_good().or(app_state.current.as_ref());
+    let to = running.filter(is_same).map_or(*origin, |current| current.revision);
     let is_repeated = app_state.ended_on_cluster.as_ref().filter(is_same).is_some_and(|before| before.is_restore());
     if deploy.is_restore() || is_repeated { Purpose::Restore { to } } else { Purpose::Rollback { to } }
 }

@@ -23,11 +23,13 @@ pub fn decide(
         return Ok(None);
     }
     // The checks may have been changed since a person was asked: the question is another one then.
-    let asks = |verification: &&Verification| verification.asks(&state.app.policy.checks);
-    let Some(verification) = deploy.awaited_decision().map(|(asking, _)| asking).filter(asks) else {
+    let asks = |verification: &Verification| verification.asks(&state.app.policy.checks);
+    let awaited = deploy.awaited_decision().filter(|(asking, _)| asks(asking));
+    let Some((verification, since)) = awaited else {
         return Err(Refusal::NotAwaited { revision, is_verified: deploy.status() == Status::Verifying });
     };
-    let decision = Decision { ruling, by: by.clone(), at: state.time(now) };
+    // The clock may have been set back since the driver asked.
+    let decision = Decision { ruling, by: by.clone(), at: state.time(now).max(since) };
     let verification = Some(Box::new(verification.decided(decision)));
     let decided = Deploy { verification, ..deploy.moved(deploy.state.clone()) };
     Ok(Some(Record { changes: vec![decided], ..Record::default() }))

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     app::{Hold, Policy},
     deploy::Origin,
+    engine::{Effect, Event, State, step},
     tests::{NOW, git_app, queued, revision, sha},
 };
 
@@ -317,6 +318,15 @@ fn new_interval_and_new_source_apply_at_once() {
     poll.loaded(&fast, NOW);
     assert_eq!(poll.next_step(&fast, NOW), PollStep::Load);
     assert_eq!(poll.interval(&fast), Some(MINUTE * 5), "the operator's bound outlives it");
+}
+
+#[test]
+fn driver_learns_that_it_polls_from_the_answer_to_its_own_record() {
+    let polled = app_state(1, Some(MINUTE));
+    let state = State::new(app_state(1, None), NOW);
+    let (state, _) = step(state, Event::Recorded(Box::new(polled)), NOW);
+    let (_, effect) = step(state, Event::BuildFound(Ok(None)), NOW);
+    assert!(matches!(effect, Effect::Wait(until) if until <= NOW.after(MINUTE)), "{effect:?}");
 }
 
 #[test]

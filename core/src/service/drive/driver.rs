@@ -72,7 +72,7 @@ struct Driver<'a> {
     loads: Vec<(Timestamp, Timestamp)>,
     failures: u32,
     /// The pending answer of the app's source.
-    reading: Option<PendingHead>,
+    reading: Option<PendingHead<'a>>,
     /// The measurements of checks that are under way.
     measuring: Option<Measuring<'a>>,
     /// The image whose registry is being asked.
@@ -314,10 +314,6 @@ impl Driver<'_> {
                 let revision = spec.revision;
                 self.resolving = Some(deployer.resolve(state.app_state().app.id.clone(), *spec));
                 Next::step(Event::ResolveStarted(revision))
-            }
-            // Another replica may have the lease by now, and then polls the source.
-            Effect::ReadHead(_) if !deployer.work_queue.is_alive(deployer.ports.clock.elapsed()) => {
-                Next::step(Event::HeadReadPostponed)
             }
             Effect::ReadHead(source) => {
                 self.reading = Some(self.deployer.read_head(state.app_state().app.id.clone(), *source));

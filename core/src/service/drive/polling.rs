@@ -30,7 +30,7 @@ const WARNING_PAGE: usize = 20;
 const PAGES_MAX: usize = 20;
 
 /// The pending answer of a source.
-pub(crate) type PendingHead = BoxFuture<'static, Result<Option<Head>>>;
+pub(crate) type PendingHead<'a> = BoxFuture<'a, Result<Option<Head>>>;
 
 impl Deployer {
     /// Sets the shortest interval of polling; the default is [`crate::app::POLL_MIN`].
@@ -69,35 +69,32 @@ impl Deployer {
         )))
     }
 
-    /// Reads the head of an app's source.
-    pub(crate) fn read_head(&self, app: AppId, source: PollSource) -> PendingHead {
-        match source {
-            PollSource::Branch(source) => self.read_branch(app, source),
-            PollSource::Tags { rule, repository } => match &self.ports.registry {
-                Some(registry) => {
-                    let (registry, clock) = (registry.clone(), self.ports.clock.clone());
-                    async move {
-                        let read = following::read(&*registry, &*clock, &app.namespace, &rule, &repository).await?;
-                        Ok(Some(Head::Newest(Box::new(Followed { rule, repository, newest: read.newest }))))
-                    }
-                    .boxed()
-                }
-                None => std::future::ready(Err(Error::invalid("this server reads no registries"))).boxed(),
-            },
-        }
-    }
-
-    fn read_branch(&self, app: AppId, source: GitSource) -> PendingHead {
-        let Some(builder) = &self.ports.builder else {
-            return std::future::ready(Err(Error::invalid("this server has no builder, and reads no sources"))).boxed();
-        };
-        let (branches, clock) = (builder.branches.clone(), self.ports.clock.clone());
+    /// Reads the head of an app's source. `Conflict` means that it was not read: the reader has no room, or another replica may
+    /// have the lease by now, and then polls the source.
+    pub(crate) fn read_head(&self, app: AppId, source: PollSource) -> PendingHead<'_> {
         async move {
-            let late = || Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None };
-            let head = in_time(&*clock, READ_TIMEOUT, branches.look(&app, &source)).await.ok_or_else(late)??;
-            Ok(head.map(Head::Commit))
+            if !self.work_queue.is_alive(self.ports.clock.elapsed()) {
+                return Err(Error::Conflict(Entity::Capacity));
+            }
+            match source {
+                PollSource::Branch(source) => self.read_branch(&app, &source).await,
+                PollSource::Tags { rule, repository } => {
+                    let none = || Error::invalid("this server reads no registries");
+                    let (registry, clock) = (self.ports.registry.as_ref().ok_or_else(none)?, &*self.ports.clock);
+                    let read = following::read(&**registry, clock, &app.namespace, &rule, &repository).await?;
+                    Ok(Some(Head::Newest(Box::new(Followed { rule, repository, newest: read.newest }))))
+                }
+            }
         }
         .boxed()
+    }
+
+    async fn read_branch(&self, app: &AppId, source: &GitSource) -> Result<Option<Head>> {
+        let none = || Error::invalid("this server has no builder, and reads no sources");
+        let branches = &self.ports.builder.as_ref().ok_or_else(none)?.branches;
+        let late = || Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None };
+        let head = in_time(&*self.ports.clock, READ_TIMEOUT, branches.look(app, source)).await.ok_or_else(late)??;
+        Ok(head.map(Head::Commit))
     }
 
     /// Processes a source's answer; logs it if it differs from the one before.

@@ -213,8 +213,10 @@ impl Rules {
         let mut progress = BTreeMap::new();
         let is_single = parts(&known.view.app.target).len() == 1 && !known.is_relisted(old.revision);
         let seen = self.seen.get(&(known.view.app.uid, old.revision)).map_or(&[][..], Vec::as_slice);
-        // What becomes of a workload that the deploy has not reached is no progress of it.
-        for seen in answered(seen).filter(|seen| is_single || seen.is_there) {
+        // What becomes of a workload that the deploy has not reached is no progress of it, and an order to several looks at them
+        // first, which its driver does not hear of.
+        let is_heard = |seen: &&Seen| is_single || seen.is_there && seen.moment.own < moment.own;
+        for seen in answered(seen).filter(is_heard) {
             if progress.insert(&seen.workload, &seen.progress) != Some(&seen.progress) {
                 moved = seen.moment.own;
             }

@@ -61,7 +61,8 @@ impl Rules {
     fn is_of_the_failed(&self, order: &RolloutSpec, pod: &Pod) -> bool {
         let current = self.known.get(&order.id.app).and_then(|known| {
             let revoked: Vec<Revision> = known.view.revocations().collect();
-            model::good(&known.history, &revoked)
+            // Where nothing good is left, the restore is of what is current.
+            model::good(&known.history, &revoked).or_else(|| model::current(&known.history))
         });
         let is_later = |id: &DeployId| current.is_some_and(|current| id.revision > current.revision);
         pod.deploy.filter(|id| id.app == order.id.app).is_some_and(|id| is_later(&id))
@@ -77,6 +78,11 @@ impl Rules {
     /// The deploy id that a workload carries by its effects; `None` if a person removed it.
     pub(crate) fn carried(&self, namespace: &Namespace, workload: &str) -> Option<DeployId> {
         self.all_carried(namespace, workload)?.last().copied()
+    }
+
+    /// Whether a revision was brought to a workload.
+    pub(crate) fn has_reached(&self, namespace: &Namespace, workload: &str, revision: Revision) -> bool {
+        self.all_carried(namespace, workload).is_some_and(|all| all.iter().any(|carried| carried.revision == revision))
     }
 
     /// The deploy ids that a workload has carried by its effects, in their order; `None` if a person removed it.
