@@ -162,6 +162,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
         sequence: None,
         unreleased: false,
         is_unproven: false,
+        is_unordered: false,
         resolves: false,
         trace: None,
         committed_at: None,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{HoldPolicy, Policy},
-    deploy::{Commit, Reason, Revision, State, Status, Trigger},
+    deploy::{Commit, Newer, Reason, Revision, Sequence, State, Status, Trigger},
     ports::{BuildState, BuildTrigger, DeployId},
     request::{DeployRequest, Field, IdempotencyKey, KeyHeader, Refusal},
     requirement::{Requirement, RequirementCopy, ScopedRequirement},
@@ -494,5 +494,82 @@ fn a_builds_deadline_waits_for_room_and_for_the_builder() {
         assert_eq!(reason(&ended).0, Reason::BUILD_DEADLINE);
         let State::Failed { message, .. } = &ended.state else { panic!("{:?}", ended.state) };
         assert!(message.contains("not counting"), "{message}");
+    });
+}
+
+/// A git app whose webhook has brought `b2`, on a branch that `a1`, `b2`, `c3` and `d4` came to; with the webhook's proof.
+async fn app_with_a_branch(world: &World) -> (Authorized, Authorized) {
+    for digits in ["a1", "b2", "c3", "d4"] {
+        world.builds.set_head(&git_source(), Some(sha(digits)));
+    }
+    let access = world.git_app(Policy::default()).await;
+    let webhook = world.webhook(&access).await;
+    let first = world.deploy_commit(&webhook, "b2").await.unwrap().deploy.revision;
+    assert_eq!(world.ended(&access, first.get()).await.status(), Status::Succeeded);
+    (access, webhook)
+}
+
+#[test]
+fn posted_commit_that_is_older_than_what_came_before_changes_nothing() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let (access, webhook) = app_with_a_branch(&world).await;
+        let late = world.deploy_commit(&webhook, "a1").await.unwrap().deploy;
+        assert_eq!((late.revision.get(), late.status()), (2, Status::Queued), "the accept asks no source");
+        let waited = world.deployer.wait(&webhook, late.revision, Duration::from_secs(60)).await.unwrap();
+        assert_eq!(waited.last().revision.get(), 1, "its caller is answered by the end of the newer one");
+        let newer = Some(Newer::Commit(sha("b2")));
+        let state = State::Superseded { by: Revision::FIRST, rollback: false, newer };
+        assert_eq!(world.entry(&access, 2).await.state, state);
+        assert_eq!((world.effects(), world.builds.begun().len()), (vec![1], 1), "nothing was built");
+
+        // Of two that come together, the second is judged once the first was.
+        let (newer, older) = (world.deploy_commit(&webhook, "c3").await, world.deploy_commit(&webhook, "a1").await);
+        let (newer, older) = (newer.unwrap().deploy.revision, older.unwrap().deploy.revision);
+        let is_older = State::Superseded { by: newer, rollback: false, newer: Some(Newer::Commit(sha("c3"))) };
+        assert_eq!(world.ended(&access, older.get()).await.state, is_older);
+        assert_eq!(world.ended(&access, newer.get()).await.status(), Status::Succeeded);
+        assert_eq!(world.quiet(&access).await.len(), 4);
+        assert_eq!(world.effects(), [1, 3]);
+    });
+}
+
+#[test]
+fn commit_that_is_not_known_to_be_older_is_built() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let (access, webhook) = app_with_a_branch(&world).await;
+        let is_built = async |by: &Authorized, digits: &str, why: &str| {
+            let revision = world.deploy_commit(by, digits).await.unwrap().deploy.revision;
+            assert_eq!(world.ended(&access, revision.get()).await.status(), Status::Succeeded, "{why}");
+        };
+        is_built(&webhook, "d4", "the head").await;
+        is_built(&webhook, "e5", "no commit of the branch").await;
+        is_built(&access, "a1", "a person's").await;
+        let sequence = DeployRequest::commit(sha("c3")).with(|request| request.sequence = Sequence::new(7));
+        let counted = world.deployer.submit(&webhook, sequence).await.unwrap().deploy.revision;
+        assert_eq!(world.ended(&access, counted.get()).await.status(), Status::Succeeded, "its number says so");
+        world.builds.silence_source(&git_source());
+        is_built(&webhook, "b2", "its source does not answer").await;
+        world.builds.set_head(&git_source(), Some(sha("a1")));
+        is_built(&webhook, "a1", "the branch was taken back to it").await;
+    });
+}
+
+#[test]
+fn returns_are_not_judged_by_their_commits() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let (access, webhook) = app_with_a_branch(&world).await;
+        let newer = world.deploy_commit(&webhook, "d4").await.unwrap().deploy.revision;
+        assert_eq!(world.ended(&access, newer.get()).await.status(), Status::Succeeded);
+        assert_eq!(world.rolled_back(&access).await.status(), Status::Succeeded);
+        let late = world.deploy_commit(&webhook, "c3").await.unwrap().deploy.revision;
+        let is_older = State::Superseded { by: newer, rollback: false, newer: Some(Newer::Commit(sha("d4"))) };
+        assert_eq!(
+            world.ended(&access, late.get()).await.state,
+            is_older,
+            "the slow pipeline does not undo a rollback"
+        );
     });
 }

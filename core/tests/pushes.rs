@@ -21,7 +21,7 @@ use rollhook_core::{
     ports::{BranchReader, Clock},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal},
     service::{Accepted, Authorized, Deployer, Outcome, Pushed},
-    source::GitSource,
+    source::{BranchLog, GitSource},
 };
 use world::{World, hold_all, sha};
 
@@ -390,6 +390,10 @@ impl BranchReader for Slow {
         }
         self.clock.sleep(delay).await;
         Ok(Some(head))
+    }
+
+    async fn log(&self, _app: &AppId, _source: &GitSource) -> rollhook_core::Result<BranchLog> {
+        Ok(BranchLog::default())
     }
 }
 

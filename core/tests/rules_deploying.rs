@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::{AppUid, Policy},
-    deploy::{Revision, Sequence, State, Status},
+    deploy::{Newer, Revision, Sequence, State, Status},
     ledger::restore::Restoration,
     ports::{HistoryStore, RolloutFailureKind},
     request::DeployRequest,
@@ -378,7 +378,7 @@ fn webhook_deploy_of_an_older_run_ends_as_the_newer_one_and_changes_nothing() {
         let webhook = world.webhook(&access).await;
         let newer = world.deployer.submit(&webhook, of_run("v3", 12)).await.unwrap().deploy.revision;
         let late = world.deployer.submit(&webhook, of_run("v2", 11)).await.unwrap();
-        let state = State::Superseded { by: newer, rollback: false, newer: Sequence::new(12) };
+        let state = State::Superseded { by: newer, rollback: false, newer: Sequence::new(12).map(Newer::Sequence) };
         assert_eq!((late.deploy.revision.get(), &late.deploy.state, late.replayed), (3, &state, false));
         assert_eq!(late.superseded, []);
         let waited = world.deployer.wait(&webhook, late.deploy.revision, Duration::from_secs(60)).await.unwrap();

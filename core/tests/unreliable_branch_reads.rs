@@ -18,7 +18,7 @@ use rollhook_core::{
     ports::BranchReader,
     request::DeployRequest,
     service::{Authorized, Deployer, PollOutcome},
-    source::GitSource,
+    source::{BranchLog, GitSource},
 };
 use world::{World, sha};
 
@@ -41,6 +41,10 @@ impl BranchReader for ScriptedBranches {
     async fn look(&self, _app: &AppId, _source: &GitSource) -> Result<Option<Commit>> {
         *self.looks.lock().unwrap() += 1;
         (*self.answer.lock().unwrap())()
+    }
+
+    async fn log(&self, _app: &AppId, _source: &GitSource) -> Result<BranchLog> {
+        panic!("no commit is posted that another one was before")
     }
 }
 

@@ -170,8 +170,8 @@ check() {
   done
   sequence=$(sequence)
   case $sequence in
-    '') ;;
-    0* | *[!0-9]* | ?????????????????*) usage "DEPLOY_SEQUENCE is no whole number from 1 to 9007199254740991." ;;
+    '' | none) ;;
+    0* | *[!0-9]* | ?????????????????*) usage "DEPLOY_SEQUENCE is no whole number from 1 to 9007199254740991, and not none." ;;
   esac
   timeout=${DEPLOY_TIMEOUT:-} retry=${DEPLOY_RETRY:-120}
   image=${IMAGE:-} commit=${COMMIT:-${GITHUB_SHA:-${CI_COMMIT_SHA:-}}}
@@ -183,7 +183,11 @@ check() {
   [ -z "$commit" ] || body="$body${body:+,}\"commit\":$(quoted "$commit")"
   committed_at=$(committed_at)
   [ -z "$committed_at" ] || body="$body,\"committed_at\":\"$committed_at\""
-  [ -z "$sequence" ] || body="$body,\"sequence\":$sequence"
+  case $sequence in
+    '') ;;
+    none) body="$body,\"sequence\":\"none\"" ;;
+    *) body="$body,\"sequence\":$sequence" ;;
+  esac
   body="{$body}"
   trace=${TRACEPARENT:-}
   case $trace in *[!0-9a-f-]*) trace= ;; esac
@@ -198,16 +202,13 @@ committed_at() {
 }
 # Prints the place of this run among those of the app. A run that is run again is somebody's decision, and may go back.
 sequence() {
-  case ${DEPLOY_SEQUENCE:-} in
-    none) return 0 ;;
-    ?*) printf '%s' "$DEPLOY_SEQUENCE" && return 0 ;;
-  esac
+  case ${DEPLOY_SEQUENCE:-} in ?*) printf '%s' "$DEPLOY_SEQUENCE" && return 0 ;; esac
   if [ -z "${GITHUB_RUN_ID:-}" ]; then
     number=${CI_PIPELINE_ID:-}
   elif [ "${GITHUB_RUN_ATTEMPT:-1}" = 1 ]; then
     number=$GITHUB_RUN_ID
   else
-    number=
+    printf none && return 0
   fi
   case $number in 0* | *[!0-9]* | ????????????????*) ;; *) printf '%s' "$number" ;; esac
 }
@@ -455,9 +456,11 @@ succeeded() {
   ended=$(number revision) by=$(number superseded_by)
   if [ -z "$ended" ] || { [ "$(word status)" != succeeded ] && [ -z "$by" ]; }; then refused 1 refused "$(reason)"; fi
   revision=$ended
-  if [ "$(word reason)" = older-sequence ]; then
-    annotate warning "$(field message) If this run is to go back, do so with rollhook app rollback, or set DEPLOY_SEQUENCE=none."
-  fi
+  case $(word reason) in
+    older-sequence | older-commit)
+      annotate warning "$(field message) If this run is to go back, do so with rollhook app rollback, or set DEPLOY_SEQUENCE=none."
+      ;;
+  esac
   if [ -n "$by" ]; then finish 0 superseded "Revision $revision was superseded by revision $by, which succeeded."; fi
   case $(field message) in
     *'not verified: '*) annotate notice "Revision $revision was not verified: $(field message | sed 's/.*not verified: //')" ;;

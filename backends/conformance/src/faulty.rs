@@ -27,7 +27,7 @@ use rollhook_core::{
     },
     replica::ReplicaId,
     request::IdempotencyKey,
-    source::GitSource,
+    source::{BranchLog, GitSource},
     time::Timestamp,
     token::Token,
 };
@@ -486,6 +486,10 @@ impl<T: BranchReader + ?Sized> BranchReader for Faulty<T> {
 
     async fn look(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
         self.call("branches.head", self.inner.look(app, source)).await
+    }
+
+    async fn log(&self, app: &AppId, source: &GitSource) -> Result<BranchLog> {
+        self.call("branches.log", self.inner.log(app, source)).await
     }
 }
 

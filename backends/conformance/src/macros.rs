@@ -259,6 +259,11 @@ macro_rules! branches {
             head_of_no_branch_is_none,
             head_of_a_silent_source_is_unavailable,
             head_of_a_closed_source_is_denied,
+            log_is_the_branchs,
+            log_follows_a_push,
+            log_of_no_branch_is_empty,
+            log_of_a_silent_source_is_unavailable,
+            log_of_a_closed_source_is_denied,
         }
     };
 }

@@ -108,6 +108,7 @@ pub fn deploy(tag: &str) -> NewDeploy {
         effective: None,
         unreleased: false,
         is_unproven: false,
+        is_unordered: false,
         resolves: false,
         adopted: false,
         scale: Scale::Keep,

@@ -1,8 +1,8 @@
-//! Reads branches by `git ls-remote`.
+//! Reads branches by `git ls-remote`, and their newest commits by `git fetch`.
 
 use std::{
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -15,14 +15,15 @@ use rollhook_core::{
     deploy::Commit,
     error::Entity,
     ports::BranchReader,
-    source::{AllowedSources, GitSource},
+    source::{AllowedSources, BranchLog, GitSource},
 };
 use tempfile::TempDir;
 
 use crate::{
     Addresses, Credentials, GitError, Invocation, Unresolved, environment,
     limiter::{Limiter, Permit, Priority},
-    process,
+    log,
+    process::{self, Finished},
 };
 
 /// The settings of a branch reader.
@@ -97,9 +98,7 @@ impl GitBranchReader {
     fn home(&self) -> Result<Arc<TempDir>> {
         let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
         if !home.path().is_dir() {
-            let made = home_in(&self.settings).map_err(|error| {
-                PortError::unavailable("the server's machine has no room for a temporary directory".to_owned(), error)
-            })?;
+            let made = home_in(&self.settings).map_err(no_room)?;
             *home = Arc::new(made);
         }
         Ok(Arc::clone(&home))
@@ -121,20 +120,16 @@ impl GitBranchReader {
         }
     }
 
-    async fn ls_remote(
-        &self,
-        source: &GitSource,
-        credentials: &Credentials,
-        addresses: &Addresses,
-    ) -> Result<process::Finished> {
-        let url = &source.url;
-        let home = self.home()?;
-        let home = home.path();
-        let invocation = Invocation { source, credentials, addresses, home, silence: self.settings.silence };
-        let mut git = invocation.git(home);
+    /// Runs git in a directory for a source that is being read.
+    async fn git(&self, source: &GitSource, open: &Open, directory: &Path, arguments: &[&str]) -> Result<Finished> {
+        let (url, home) = (&source.url, self.home()?);
+        let Open { credentials, addresses, .. } = open;
+        let invocation =
+            Invocation { source, credentials, addresses, home: home.path(), silence: self.settings.silence };
+        let mut git = invocation.git(directory);
         // Other users may write above a directory for temporary files.
-        git.env("GIT_CEILING_DIRECTORIES", home.parent().unwrap_or(home));
-        git.args(["ls-remote", "-q", "--heads", "--refs", "--", url.as_str(), &reference(source)]);
+        git.env("GIT_CEILING_DIRECTORIES", directory.parent().unwrap_or(directory));
+        git.args(arguments);
         process::run(git, self.settings.limit).await.map_err(|error| {
             let what = if error.kind() == io::ErrorKind::TimedOut {
                 format!("{url} did not answer in time")
@@ -148,6 +143,13 @@ impl GitBranchReader {
     }
 }
 
+/// A source that may be read now.
+struct Open {
+    credentials: Credentials,
+    addresses: Addresses,
+    _permit: Arc<Permit>,
+}
+
 #[async_trait]
 impl BranchReader for GitBranchReader {
     async fn head(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
@@ -157,10 +159,41 @@ impl BranchReader for GitBranchReader {
     async fn look(&self, app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
         self.read(app, source, Priority::Polling).await
     }
+
+    async fn log(&self, app: &AppId, source: &GitSource) -> Result<BranchLog> {
+        let open = self.open_source(app, source, Priority::Waiting).await?;
+        let directory = TempDir::with_prefix_in("rollhook-git-log-", &self.settings.temporary).map_err(no_room)?;
+        let directory = directory.path();
+        self.done(source, &open, directory, &log::INIT).await?;
+        let (url, reference) = (source.url.as_str(), reference(source));
+        let fetch = log::fetch(url, &reference);
+        let fetch: Vec<&str> = fetch.iter().map(String::as_str).collect();
+        let fetched = self.git(source, &open, directory, &fetch).await?;
+        if !fetched.status.success() && GitError::of(&fetched.error) == GitError::NoSuchCommit {
+            return Ok(BranchLog::default());
+        } else if !fetched.status.success() {
+            return Err(classified(source, fetched.error));
+        }
+        log::parsed(&self.done(source, &open, directory, &log::LIST).await?)
+    }
 }
 
 impl GitBranchReader {
     async fn read(&self, app: &AppId, source: &GitSource, priority: Priority) -> Result<Option<Commit>> {
+        let open = self.open_source(app, source, priority).await?;
+        let (url, reference, home) = (source.url.as_str(), reference(source), self.home()?);
+        let arguments = ["ls-remote", "-q", "--heads", "--refs", "--", url, &reference];
+        head_of(source, &self.done(source, &open, home.path(), &arguments).await?)
+    }
+
+    /// Runs git to a good end, and returns its output.
+    async fn done(&self, source: &GitSource, open: &Open, directory: &Path, arguments: &[&str]) -> Result<String> {
+        let finished = self.git(source, open, directory, arguments).await?;
+        if finished.status.success() { Ok(finished.output) } else { Err(classified(source, finished.error)) }
+    }
+
+    /// Waits until a source may be read.
+    async fn open_source(&self, app: &AppId, source: &GitSource, priority: Priority) -> Result<Open> {
         let Settings { sources, silence, .. } = &self.settings;
         let url = &source.url;
         sources.check(url).map_err(|refused| PortError::invalid(format!("{url} is {refused}")))?;
@@ -175,12 +208,12 @@ impl GitBranchReader {
                 Unresolved::Unknown(cause) => PortError::unavailable(what, cause),
             }
         })?;
-        let finished = self.ls_remote(source, &credentials, &addresses).await?;
-        if !finished.status.success() {
-            return Err(classified(source, finished.error));
-        }
-        head_of(source, &finished.output)
+        Ok(Open { credentials, addresses, _permit: permit })
     }
+}
+
+fn no_room(error: io::Error) -> PortError {
+    PortError::unavailable("the server's machine has no room for a temporary directory".to_owned(), error)
 }
 
 fn home_in(settings: &Settings) -> io::Result<TempDir> {

@@ -3,7 +3,7 @@
 //! ```text
 //!   GitSource ─▶ Credentials ─┬─▶ Invocation ─▶ git      no configuration, one protocol, no redirects, no prompts
 //!            └─▶ Addresses ───┘                 │
-//!                                   GitError ◀──┴──▶ GitBranchReader: the branch's commit
+//!                                   GitError ◀──┴──▶ GitBranchReader: the branch's commit, its newest ones
 //! ```
 //!
 //! Builders start git by an [`Invocation`] too, so that the limits on git are in one place. Every argument that came
@@ -17,6 +17,7 @@ mod environment;
 mod git_error;
 mod invocation;
 mod limiter;
+mod log;
 mod memory;
 mod process;
 

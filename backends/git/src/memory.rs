@@ -1,4 +1,4 @@
-//! Limits the memory of git: a server chooses how much it answers, and git keeps it in memory.
+//! Limits the memory and the files of git: a server chooses how much it answers, and git keeps it.
 
 use std::{fs, sync::Once};
 
@@ -6,25 +6,37 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 /// Limits the memory of a process that has just begun, and of each process that it starts or has started by now, in bytes.
 pub fn limit_memory(process: Option<u32>, most: u64) {
+    limit_all(process, Resource::Data, most);
+}
+
+/// Limits the size of each file that such processes write, in bytes.
+pub(crate) fn limit_files(process: Option<u32>, most: u64) {
+    limit_all(process, Resource::Fsize, most);
+}
+
+fn limit_all(process: Option<u32>, resource: Resource, most: u64) {
     let Some(pid) = process.and_then(|id| i32::try_from(id).ok()) else { return };
-    let most = getrlimit(Resource::Data).maximum.map_or(most, |own| own.min(most));
+    let most = getrlimit(resource).maximum.map_or(most, |own| own.min(most));
     // On a busy machine git has its helpers before it has its limit. What a process starts after it was limited is limited
     // as well, so that those are missed by no pass from the top.
     let mut unlimited = vec![pid];
     while let Some(pid) = unlimited.pop() {
-        limit(pid, most);
+        limit(pid, resource, most);
         unlimited.extend(children(pid));
     }
 }
 
-fn limit(pid: i32, most: u64) {
+fn limit(pid: i32, resource: Resource, most: u64) {
     let limit = Rlimit { current: Some(most), maximum: Some(most) };
     // A process that has ended already needs no limit.
-    if let Err(error) = prlimit(Pid::from_raw(pid), Resource::Data, limit) {
+    if let Err(error) = prlimit(Pid::from_raw(pid), resource, limit) {
         static WARNED: Once = Once::new();
-        tracing::debug!(%error, "limiting the memory of git failed");
+        tracing::debug!(%error, "limiting git failed");
         WARNED.call_once(|| {
-            tracing::warn!(%error, "the memory of git cannot be limited: allow the system call prlimit64 to this service");
+            tracing::warn!(
+                %error,
+                "the memory and the files of git cannot be limited: allow the system call prlimit64 to this service"
+            );
         });
     }
 }

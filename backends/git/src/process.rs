@@ -12,11 +12,13 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::memory::limit_memory;
+use crate::memory::{limit_files, limit_memory};
 
 /// The most bytes of memory that each process of a read may have: git, and its helper for https or ssh. A helper needs some
 /// 12 MiB for TLS, and 8 MiB more where it resolves names itself.
 const MEMORY_MAX: u64 = 32 << 20;
+/// The largest file that git may write: the commits of a branch have some 300 bytes each.
+const FILE_MAX: u64 = 16 << 20;
 /// The longest output that is read.
 const OUTPUT_MAX: u64 = 64 << 10;
 /// The most of the end of standard error that is kept.
@@ -56,6 +58,7 @@ pub(crate) async fn run(mut command: Command, limit: Duration) -> io::Result<Fin
     command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn()?;
     limit_memory(child.id(), MEMORY_MAX);
+    limit_files(child.id(), FILE_MAX);
     let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let mut group = Group { child, leader };
     let finished = async {

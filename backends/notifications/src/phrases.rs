@@ -40,9 +40,7 @@ pub(crate) fn explanation(deploy: &Deploy, event: EventKind) -> Option<String> {
         State::Failed { reason, .. } => Some(reason.to_string()),
         // "was cancelled: cancelled" explains nothing.
         State::Cancelled { reason, .. } => (reason.as_str() != Reason::CANCELLED).then(|| reason.to_string()),
-        State::Superseded { by, newer: Some(newer), .. } => {
-            Some(format!("revision {by} had brought the higher sequence {newer} before"))
-        }
+        State::Superseded { by, newer: Some(newer), .. } => Some(format!("revision {by} had brought {newer} before")),
         State::Superseded { by, newer: None, .. } => Some(format!("revision {by} took its place")),
         State::RollingOut { .. } => {
             let (asking, _) = deploy.awaited_decision()?;

@@ -327,6 +327,9 @@ fn begin(app_state: &AppState, source: &GitSource, now: Timestamp) -> BuildStep 
             if let Some(required) = app_state.app.required().first() {
                 return BuildStep::Record(vec![resolving::unsigned(deploy, required, BUILT_HERE)]);
             }
+            if deploy.is_to_be_resolved() {
+                return BuildStep::Idle;
+            }
             let source = source.fingerprint();
             BuildStep::Record(vec![deploy.moved(Stored::Building { since: now, source, paused: Paused::default() })])
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     polling::{Detected, Finding, Head, PollSource},
-    resolving::{FoundImage, NotResolved, ResolveSpec},
+    resolving::{self, ResolveSpec},
     verifying::{Answer, Round, RoundOf},
 };
 use crate::{
@@ -81,10 +81,10 @@ pub enum Event {
     HeadRead(Option<Head>, u64),
     /// The outcome of deciding on the source's head; and a random number.
     Detected(Detected, u64),
-    /// The registry is asked for the image of this revision.
+    /// The registry is asked for the image of this revision, or the source for the order of its commit.
     ResolveStarted(Revision),
-    /// The registry answered, or did not.
-    Resolved(Revision, Result<Box<FoundImage>, NotResolved>),
+    /// The registry or the source answered, or did not.
+    Resolved(Revision, resolving::Answer),
     /// The awaited time has come.
     Woke,
 }
@@ -133,8 +133,8 @@ pub enum Effect {
     CancelBuild(DeployId),
     /// Measure checks: [`Event::MeasureStarted`] at once, and at a wait after the last answer came [`Event::Measured`].
     Measure(Box<Round>),
-    /// Ask the registry for the digest of an image, and for its signatures if they are required: [`Event::ResolveStarted`] at
-    /// once, and at a wait after the answer came [`Event::Resolved`].
+    /// Ask the registry for the digest of an image, and for its signatures if they are required; or the source if a commit is
+    /// older than those of earlier deploys: [`Event::ResolveStarted`] at once, and at a wait after the answer came [`Event::Resolved`].
     Resolve(Box<ResolveSpec>),
     /// Read the head of a source: [`Event::HeadReadStarted`] at once, and at the first wait after the answer came
     /// [`Event::HeadRead`], or [`Event::HeadReadPostponed`] if the reader had no room.

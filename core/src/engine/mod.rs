@@ -13,6 +13,7 @@ pub mod following;
 pub mod health;
 mod interleave;
 pub mod judge;
+pub mod ordering;
 pub mod polling;
 pub mod release;
 mod release_turns;

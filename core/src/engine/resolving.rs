@@ -1,19 +1,25 @@
 //! Resolving: before anything of a deploy begins, the tag of its image becomes a digest, and that digest is deployed. If the app
-//! requires signatures, those of this digest are verified with it.
+//! requires signatures, those of this digest are verified with it. Of a commit that CI posts, the source says whether it is older
+//! than what came before it ([`super::ordering`]).
 //!
 //! The registry is asked beside whatever rolls out meanwhile, for the newest deploy that waits for it, and only until the answer
 //! is recorded. A driver that takes over asks anew: nothing was touched by an answer that was lost.
 
 use std::time::Duration;
 
-use super::{Effect, State, interleave, record, retry};
+use super::{
+    Effect, State, interleave,
+    ordering::{self, NewerDeploy},
+    record, retry,
+};
 use crate::{
     app::{App, CommitRule, Resolve, Source},
-    deploy::{Deploy, Reason, Resolution, Revision, State as Stored, Status, bounded_lines},
+    deploy::{Commit, Deploy, Reason, Resolution, Revision, State as Stored, Status, bounded_lines},
     image::ImageRef,
     ledger::{AppState, admission},
     ports::Resolved,
     requirement::{Required, RequirementScope},
+    source::GitSource,
     time::Timestamp,
 };
 
@@ -23,15 +29,41 @@ pub(super) const BUILT_HERE: &str = "a git app's image is built here, and carrie
 /// How long a registry that does not answer is asked again for an app that requires its answer.
 const ASKED_FOR: Duration = Duration::from_secs(30);
 
-/// The image of a deploy that is to be resolved.
+/// A deploy that is to be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolveSpec {
     /// The revision of the deploy.
     pub revision: Revision,
-    /// The image, as it was posted.
-    pub image: ImageRef,
-    /// The requirements that it must meet; empty: its signatures are not looked at.
-    pub required: Vec<Required>,
+    /// The question.
+    pub question: Question,
+}
+
+/// A question about a deploy, which is answered before anything of it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// To the registry: the digest of the image.
+    Image {
+        /// The image, as it was posted.
+        image: ImageRef,
+        /// The requirements that it must meet; empty: its signatures are not looked at.
+        required: Vec<Required>,
+    },
+    /// To the source: whether the commit is older than those of these earlier deploys, newest first.
+    Order {
+        /// The source.
+        source: GitSource,
+        /// The commit, as it was posted.
+        commit: Commit,
+    },
+}
+
+/// The answer to a question about a deploy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The registry's.
+    Image(Result<Box<FoundImage>, NotResolved>),
+    /// The earlier deploy whose commit is newer; `None` if there is none, as far as the source says.
+    Order(Option<NewerDeploy>),
 }
 
 /// An image that a registry has named.
@@ -102,6 +134,9 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
     if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) {
         return effect;
     }
+    if matches!(state.app_state.app.source, Source::Git(_)) {
+        return ordering::interleaved(state, effect);
+    }
     let Some(deploy) = state.app_state.unfinished.iter().rfind(|deploy| deploy.is_to_be_resolved()) else {
         state.resolve = ResolveProgress::default();
         return effect;
@@ -120,13 +155,20 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
         return record(state, vec![changed], Vec::new());
     }
     // A call that is under way for an older one is waited for: else a slow registry would answer for none.
-    if state.resolve.under_way.is_some_and(|asked| waiting(state, asked).is_some()) {
+    if is_under_way(state) {
         return effect;
     }
     match state.resolve.outage {
         Some(outage) if outage.next_at > now => interleave::no_longer_than(effect, outage.next_at),
-        Some(_) | None => Effect::Resolve(Box::new(ResolveSpec { revision, image, required })),
+        Some(_) | None => {
+            Effect::Resolve(Box::new(ResolveSpec { revision, question: Question::Image { image, required } }))
+        }
     }
+}
+
+/// Returns whether a question about a deploy that waits for the answer is under way.
+pub(super) fn is_under_way(state: &State) -> bool {
+    state.resolve.under_way.is_some_and(|asked| waiting(state, asked).is_some())
 }
 
 /// Processes the begin of a call.
@@ -134,19 +176,26 @@ pub(super) fn started(state: &mut State, revision: Revision) {
     state.resolve.under_way = Some(revision);
 }
 
-/// Processes the answer of a registry. Returns the effect that has to come next, if it demands one.
-pub(super) fn answered(
-    state: &mut State,
-    revision: Revision,
-    answer: Result<Box<FoundImage>, NotResolved>,
-    now: Timestamp,
-) -> Option<Effect> {
+/// Processes an answer. Returns the effect that has to come next, if it demands one.
+pub(super) fn answered(state: &mut State, revision: Revision, answer: Answer, now: Timestamp) -> Option<Effect> {
     if state.resolve.under_way != Some(revision) {
         return None;
     }
     state.resolve.under_way = None;
-    let outage = state.resolve.outage.take();
     let deploy = waiting(state, revision)?.clone();
+    match answer {
+        Answer::Image(answer) => answered_by_registry(state, deploy, answer, now),
+        Answer::Order(newer) => Some(record(state, vec![ordering::judged(&deploy, newer)], Vec::new())),
+    }
+}
+
+fn answered_by_registry(
+    state: &mut State,
+    deploy: Deploy,
+    answer: Result<Box<FoundImage>, NotResolved>,
+    now: Timestamp,
+) -> Option<Effect> {
+    let outage = state.resolve.outage.take();
     if is_outdated(&state.app_state.app.required(), &answer) {
         return None;
     }

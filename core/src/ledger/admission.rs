@@ -3,7 +3,7 @@
 use super::NewDeploy;
 use crate::{
     app::{App, Hold, HoldPolicy, Resolve, Source},
-    deploy::{Commit, Deploy, Origin, Scale, Trigger},
+    deploy::{Actor, Commit, Deploy, Origin, Scale, Trigger},
     image::ImageRef,
     request::{Cause, DeployRequest, Field, Refusal},
 };
@@ -35,7 +35,8 @@ pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decid
     let committed_at = request.committed_at.filter(|_| commit.is_some());
     // What a person asks for is in order whenever it comes.
     let sequence = request.sequence.filter(|_| cause.trigger == Trigger::Webhook);
-    let deploy = NewDeploy { image, commit, committed_at, sequence, ..NewDeploy::new(cause) };
+    let is_unordered = request.is_unordered;
+    let deploy = NewDeploy { image, commit, committed_at, sequence, is_unordered, ..NewDeploy::new(cause) };
     Ok(Decided { deploy, ignored })
 }
 
@@ -58,6 +59,14 @@ pub fn promotion(
     }
     held(app, Some(&image), commit.as_ref(), cause.trigger)?;
     Ok(NewDeploy { image: Some(image), commit, from: Some(from), ..NewDeploy::new(cause) })
+}
+
+/// Returns whether the source of a git app is asked, before a deploy begins, if an earlier one is newer: that of a commit which CI
+/// posts without a word on its order. The push of a git host is judged as it comes.
+pub fn is_to_be_ordered(app: &App, deploy: &NewDeploy) -> bool {
+    let is_posted = deploy.trigger == Trigger::Webhook && !matches!(deploy.actor, Actor::GitHost { .. });
+    let is_to_be_built = matches!(app.source, Source::Git(_)) && deploy.image.is_none();
+    is_posted && is_to_be_built && deploy.sequence.is_none() && !deploy.is_unordered
 }
 
 /// Returns whether the image of a deploy is looked up at its registry before anything begins: one that somebody names, if the

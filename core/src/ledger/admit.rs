@@ -30,6 +30,8 @@ pub struct NewDeploy {
     pub committed_at: Option<Timestamp>,
     /// The new [`Deploy::sequence`].
     pub sequence: Option<Sequence>,
+    /// Whether the deploy goes on although its commit may be older than what came before.
+    pub is_unordered: bool,
     /// The new [`Deploy::trigger`].
     pub trigger: Trigger,
     /// The new [`Deploy::actor`].
@@ -278,6 +280,7 @@ impl NewDeploy {
             commit,
             committed_at,
             sequence: None,
+            is_unordered: false,
             trigger,
             actor,
             from,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{AppState, UNFINISHED_MAX, runs, watch};
 use crate::{
     check::Verdict,
-    deploy::{Deploy, Origin, Reason, Resolution, Revision, Scale, State, Status, Trigger, Verification},
+    deploy::{Deploy, Newer, Origin, Reason, Resolution, Revision, Scale, State, Status, Trigger, Verification},
 };
 
 /// A rule that a history breaks, in a sentence that names the revision.
@@ -132,11 +132,12 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     expect(deploy.updated_at >= deploy.created_at, "changed before it was accepted");
     let is_answered =
         matches!(deploy.resolution.as_deref(), Some(Resolution::Resolved { .. } | Resolution::Unresolved { .. }));
-    let queued_at = u32::from(is_answered);
-    expect(
-        (deploy.step <= queued_at) == (deploy.state == State::Queued),
-        "is queued exactly while nothing but the registry's answer was recorded",
-    );
+    // The answer of a commit's source leaves no other mark.
+    let may_be_ordered = deploy.trigger == Trigger::Webhook && deploy.image.is_none() && deploy.sequence.is_none();
+    let least = u32::from(is_answered);
+    let most = least.max(u32::from(may_be_ordered && deploy.resolution.is_none()));
+    let is_in_step = if deploy.state == State::Queued { deploy.step <= most } else { deploy.step > least };
+    expect(is_in_step, "is queued exactly while nothing but the answer of its registry or its source was recorded");
     let waits = matches!(deploy.state, State::Queued | State::Superseded { .. } | State::Cancelled { .. });
     let is_pending = deploy.resolution.as_deref() == Some(&Resolution::Pending);
     expect(!is_pending || waits && !deploy.touched, "went on before its registry had answered");
@@ -190,13 +191,21 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     match &deploy.state {
         State::RollingOut { .. } | State::Succeeded { .. } => expect(deploy.touched, "never touched the cluster"),
         State::Failed { message, .. } => expect(!message.is_empty(), "failed without a word"),
-        State::Superseded { by, rollback, newer: Some(newer) } => {
+        State::Superseded { by, rollback, newer: Some(Newer::Sequence(newer)) } => {
             let is_lower = deploy.sequence.is_some_and(|sequence| sequence < *newer);
             expect(is_lower && !rollback, "is out of order, and its sequence is no lower");
             expect(*by < revision && !deploy.touched && deploy.step == 1, "did not end as it came out of order");
             let named = history.iter().find(|other| other.revision == *by);
             let is_of = |other: &Deploy| other.sequence == Some(*newer) && !other.is_out_of_order();
             expect(named.is_none_or(is_of), "names another sequence than the newer one has");
+        }
+        State::Superseded { by, rollback, newer: Some(Newer::Commit(newer)) } => {
+            let is_judged = deploy.trigger == Trigger::Webhook && deploy.sequence.is_none() && deploy.image.is_none();
+            expect(is_judged && !rollback, "is older by its commit, and no posted commit without a sequence");
+            expect(*by < revision && !deploy.touched, "went on although its commit is older");
+            let named = history.iter().find(|other| other.revision == *by);
+            let is_of = |other: &Deploy| other.commit.as_ref().is_some_and(|commit| commit.may_be(newer));
+            expect(named.is_none_or(is_of), "names another commit than the newer one has");
         }
         State::Superseded { by, rollback, newer: None } => {
             expect(*by > revision, "is superseded by an older one");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AppState, Change};
 use crate::{
-    deploy::{Revision, Sequence, State},
+    deploy::{Newer, Revision, Sequence, State},
     time::Timestamp,
 };
 
@@ -24,7 +24,7 @@ pub struct HighestSequence {
 impl HighestSequence {
     /// Returns the state of a deploy with a lower sequence, which came later.
     pub(super) const fn supersedes(self) -> State {
-        State::Superseded { by: self.revision, rollback: false, newer: Some(self.sequence) }
+        State::Superseded { by: self.revision, rollback: false, newer: Some(Newer::Sequence(self.sequence)) }
     }
 }
 

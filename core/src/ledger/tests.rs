@@ -48,6 +48,7 @@ fn deploy(tag: &str) -> Admission {
         scale: Scale::Keep,
         configuration: None,
         sequence: None,
+        is_unordered: false,
         unreleased: false,
         is_unproven: false,
         resolves: false,

@@ -17,7 +17,7 @@ pub use resolution::Resolution;
 pub(crate) use resolution::bounded_lines;
 pub use scale::{Scale, Stopped};
 pub use sequence::{SEQUENCE_MAX, Sequence};
-pub use state::{Evidence, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
+pub use state::{Evidence, Newer, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
 pub use verification::{CheckResult, MEASUREMENTS_MAX, Verification};
 pub use watch::{CheckFail, Watch, WatchEnd, WatchRestore};
 
@@ -405,7 +405,7 @@ impl Deploy {
 
     /// Returns whether the deploy came after one with a higher sequence: it ended as it was accepted, and changed nothing.
     pub const fn is_out_of_order(&self) -> bool {
-        matches!(self.state, State::Superseded { newer: Some(_), .. })
+        matches!(self.state, State::Superseded { newer: Some(Newer::Sequence(_)), .. })
     }
 
     /// Returns whether the service made the entry to put a failed rollout right.
@@ -486,7 +486,7 @@ impl Deploy {
         self.image.is_some() && !self.is_terminal()
     }
 
-    /// Returns whether the deploy waits for the answer of its image's registry.
+    /// Returns whether the deploy waits for the answer of its image's registry, or of the source of its commit.
     pub fn is_to_be_resolved(&self) -> bool {
         self.resolution.as_deref() == Some(&Resolution::Pending) && !self.is_terminal()
     }

@@ -94,6 +94,8 @@ pub struct DeployRequest {
     pub committed_at: Option<Timestamp>,
     /// The place among the deploys of the app's webhook; of every other deploy, it is ignored.
     pub sequence: Option<Sequence>,
+    /// Whether the deploy has no place among them: it goes on although its commit may be older than what came before.
+    pub is_unordered: bool,
     /// The idempotency key.
     pub key: Option<IdempotencyKey>,
 }
@@ -103,12 +105,12 @@ with_fields!(DeployRequest, RedeployRequest, ScaleRequest, RollbackRequest, Prom
 impl DeployRequest {
     /// Returns the request to deploy an image.
     pub const fn image(image: ImageRef) -> Self {
-        Self { image: Some(image), commit: None, committed_at: None, sequence: None, key: None }
+        Self { image: Some(image), commit: None, committed_at: None, sequence: None, is_unordered: false, key: None }
     }
 
     /// Returns the request to build and deploy a commit of a git app.
     pub const fn commit(commit: Commit) -> Self {
-        Self { image: None, commit: Some(commit), committed_at: None, sequence: None, key: None }
+        Self { image: None, commit: Some(commit), committed_at: None, sequence: None, is_unordered: false, key: None }
     }
 
     /// Returns the request for a commit of this time, if it is known.
@@ -128,14 +130,19 @@ impl DeployRequest {
         key: Option<IdempotencyKey>,
     ) -> Result<Self, Refusal> {
         let (image, commit) = (optional(Field::Image, image)?, optional(Field::Commit, commit)?);
-        Ok(Self { image, commit, committed_at: optional(Field::CommittedAt, committed_at)?, sequence: None, key })
+        let committed_at = optional(Field::CommittedAt, committed_at)?;
+        Ok(Self { image, commit, committed_at, sequence: None, is_unordered: false, key })
     }
 
-    /// Returns the request of a webhook with this place among its deploys, as it stands in a body.
+    /// Returns the request of a webhook with this place among its deploys, as it stands in a body: a number, or `none` for a
+    /// deploy that has none.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
     pub fn in_sequence(self, sequence: Option<&str>) -> Result<Self, Refusal> {
+        if sequence == Some("none") {
+            return Ok(Self { is_unordered: true, ..self });
+        }
         Ok(Self { sequence: optional(Field::Sequence, sequence)?, ..self })
     }
 }

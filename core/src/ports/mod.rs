@@ -50,7 +50,7 @@ mod tokens;
 mod verifier;
 
 pub use addresses::{ADDRESSES_MAX, InstanceAddress, InstanceAddresses, ReadyInstances};
-pub use branches::BranchReader;
+pub use branches::{BranchReader, LOGGED_MIN};
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
 pub use clock::{Clock, Rng, WallClock, steady};
 pub use configurations::{ConfigurationStore, StoredConfiguration};

@@ -263,7 +263,7 @@ impl Run {
                 self.environment.journal.count("registry: a push was told of");
                 Some((Request::Hint(id(*app)), if *twice { Key::Twice } else { Key::None }))
             }
-            Ask::Head { app, ci, key } => self.head(*app, 0).map(|(_, commit)| {
+            Ask::Head { app, ci, back, key } => self.head(*app, *back).map(|(_, commit)| {
                 let token = self.callers.token(false).filter(|_| *ci && *app == 0 && !self.posted.contains(&commit));
                 let request = DeployRequest::commit(commit.clone()).with(|request| request.key = keyed(*key, &name));
                 let wanted = match token {

@@ -156,6 +156,8 @@ pub(crate) enum Promise {
     ObserverRevokes,
     /// The highest sequence of a webhook's deploys is not seen.
     Sequence,
+    /// The log of a branch begins with its oldest commit, as if each was made from the next.
+    LogOrder,
 }
 
 /// The backends of one replica.

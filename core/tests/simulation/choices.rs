@@ -112,8 +112,8 @@ pub(crate) enum Ask {
     Follow { app: usize, on: bool },
     /// The registry tells of a push, once or twice.
     Hint { app: usize, twice: bool },
-    /// The head of an app's branch is deployed by CI, unless CI did so before, or by a person.
-    Head { app: usize, ci: bool, key: Key },
+    /// What an app's branch is at, or was so many moves ago, is deployed by CI, unless CI did so before, or by a person.
+    Head { app: usize, ci: bool, back: usize, key: Key },
     /// A git host tells app 0 where the branch of its source is, or was so many moves ago.
     Tell { back: usize, key: Key },
     /// A person has a commit built again: what is current, or that of a revision counted from the newest.
@@ -196,7 +196,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 33] = [
+pub(crate) const CALLS: [&str; 34] = [
     "",
     "history.commit",
     "history.load",
@@ -230,6 +230,7 @@ pub(crate) const CALLS: [&str; 33] = [
     "verifier.measure",
     "registry.resolve",
     "registry.tags",
+    "branches.log",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -371,7 +372,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Poll { app, on }),
         2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Follow { app, on }),
         2 => (app(), any::<bool>()).prop_map(|(app, twice)| Ask::Hint { app, twice }),
-        2 => (app(), any::<bool>(), key()).prop_map(|(app, ci, key)| Ask::Head { app, ci, key }),
+        5 => (app(), proptest::bool::weighted(0.7), select(&[0usize, 0, 1, 2]), key())
+            .prop_map(|(app, ci, back, key)| Ask::Head { app, ci, back, key }),
         2 => (app(), 0..LISTS.len()).prop_map(|(app, list)| Ask::Workloads { app, list }),
         1 => Just(Ask::Enable),
         1 => Just(Ask::Disable),

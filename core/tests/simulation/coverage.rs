@@ -98,6 +98,7 @@ pub(crate) const EXPECTED: &[&str] = &[
     "fault: replaced",
     "fault: stale read",
     "lock: a rollback went on",
+    "order: a commit came too late",
     "polling: a branch that was taken back was followed",
     "polling: a look may have found an older head",
     "polling: a repository was listed",

@@ -150,6 +150,7 @@ noticed! {
     fails_of_the_version_before_in_a_watch: FailsIntoWatch,
     observer_that_revokes: ObserverRevokes,
     lower_sequence_that_is_deployed_after_a_higher_one: Sequence,
+    newer_commit_that_is_taken_for_an_older_one: LogOrder,
     tag_that_is_looked_up_anew_at_the_rollout: ResolvedOnce,
     rollout_that_does_not_wait_for_the_registry: WaitsForAnswer,
     newest_version_by_the_alphabet: NewestByAlphabet,

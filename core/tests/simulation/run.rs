@@ -137,6 +137,9 @@ impl Run {
                 self.pass(if scenario.settled { POLL + sources::BUILD + Duration::from_secs(8) } else { POLL });
             }
         }
+        if !scenario.polled && self.kind(0) != Kind::Image {
+            ["v1", "v2", "v1"].into_iter().for_each(|tag| self.move_head(0, Step::New(tag)));
+        }
         if scenario.followed && scenario.resolves && self.kind(0) == Kind::Image {
             let call = self.callers.call(Request::Policy(requests::id(0), requests::follow(true)), Key::None);
             self.make(call, 0);

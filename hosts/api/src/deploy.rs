@@ -21,7 +21,8 @@ use rollhook_core::{
     app::AppId,
     configuration::ConfigurationId,
     deploy::{
-        self, Evidence, Origin, Reason, ReleaseMark, Revision, Scale, Sequence, State, Status, Trigger, WorkloadEnd,
+        self, Evidence, Newer, Origin, Reason, ReleaseMark, Revision, Scale, Sequence, State, Status, Trigger,
+        WorkloadEnd,
     },
     engine::deadline,
     ledger::{AppState, Recovery, restore::Restoration},
@@ -240,6 +241,8 @@ impl Progress {
 const SUPERSEDED: &str = "superseded";
 /// The reason of a deploy that came after one with a higher sequence.
 const OLDER_SEQUENCE: &str = "older-sequence";
+/// The code of a deploy that came after one of a newer commit.
+const OLDER_COMMIT: &str = "older-commit";
 
 /// The end of a deploy, in the fields that show it.
 #[derive(Default)]
@@ -264,12 +267,19 @@ impl Ending {
                 ..Self::default()
             },
             State::Superseded { by, rollback: _, newer: Some(newer) } => {
-                let own = entry.sequence.map(|own| format!(" {own}")).unwrap_or_default();
+                let (reason, what) = match newer {
+                    Newer::Sequence(newer) => {
+                        let own = entry.sequence.map(|own| format!(" {own}")).unwrap_or_default();
+                        (OLDER_SEQUENCE, format!("the sequence{own} is lower than {newer}"))
+                    }
+                    Newer::Commit(newer) => {
+                        let own = entry.commit.as_ref().map(|own| format!(" {own}")).unwrap_or_default();
+                        (OLDER_COMMIT, format!("the commit{own} is older than {newer}"))
+                    }
+                };
                 Self {
-                    reason: Some(OLDER_SEQUENCE.to_owned()),
-                    message: Some(format!(
-                        "Nothing was deployed: the sequence{own} is lower than {newer}, which revision {by} had brought before."
-                    )),
+                    reason: Some(reason.to_owned()),
+                    message: Some(format!("Nothing was deployed: {what}, which revision {by} had brought before.")),
                     superseded_by: Some(*by),
                     ..Self::default()
                 }
@@ -388,8 +398,8 @@ pub struct Deploy {
     /// The reason of the end, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The revision that superseded this one: a newer one, or, with the reason `older-sequence`, an earlier one with a higher
-    /// sequence.
+    /// The revision that superseded this one: a newer one, or, with the reason `older-sequence` or `older-commit`, an earlier one
+    /// with a higher sequence or a newer commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u64>")]
     pub superseded_by: Option<Revision>,
@@ -481,7 +491,7 @@ impl Deploy {
 
     /// Returns the newer deploy that decides what has become of this one; `None` for one that a rollback superseded.
     pub fn successor(&self) -> Option<Revision> {
-        let is_followed = |reason: &&str| [SUPERSEDED, OLDER_SEQUENCE].contains(reason);
+        let is_followed = |reason: &&str| [SUPERSEDED, OLDER_SEQUENCE, OLDER_COMMIT].contains(reason);
         self.superseded_by.filter(|_| self.reason.as_deref().is_some_and(|reason| is_followed(&reason)))
     }
 

@@ -221,7 +221,9 @@ mod tests {
         for good in ["42", "\"42\""] {
             assert_eq!(posted(good).unwrap().sequence.map(|sequence| sequence.get()), Some(42), "{good}");
         }
-        assert_eq!(posted("null").unwrap().sequence, None);
+        let unordered =
+            |sequence: &str| posted(sequence).map(|request| (request.sequence, request.is_unordered)).unwrap();
+        assert_eq!((unordered("null"), unordered("\"none\"")), ((None, false), (None, true)));
         for bad in ["0", "-1", "1.0", "1.5", "1e3", "9007199254740992", "\"run-7\"", "\"\"", "true", "[1]", "{}"] {
             let Err(Refusal::InvalidField(Field::Sequence, why)) = posted(bad) else { panic!("{bad} is a sequence") };
             assert!(why.contains("must be a whole number from 1 to 9007199254740991"), "{bad}: {why}");

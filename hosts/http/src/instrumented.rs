@@ -30,7 +30,7 @@ use rollhook_core::{
     },
     replica::ReplicaId,
     request::IdempotencyKey,
-    source::GitSource,
+    source::{BranchLog, GitSource},
 };
 use tokio::time::Instant;
 
@@ -151,6 +151,12 @@ impl BranchReader for InstrumentedBranchReader {
             self.metrics.source_read(&head);
         }
         head
+    }
+
+    async fn log(&self, app: &AppId, source: &GitSource) -> Result<BranchLog> {
+        let log = self.inner.log(app, source).await;
+        self.metrics.source_read(&log);
+        log
     }
 }
 

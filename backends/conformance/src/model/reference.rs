@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rollhook_core::{
     app::{App, Hold, OnFailure},
-    deploy::{Deploy, Origin, Reason, Revision, Sequence, State, Status, Trigger},
+    deploy::{Deploy, Newer, Origin, Reason, Revision, Sequence, State, Status, Trigger},
     ledger::{
         Admission, Admitted, Built, ExpectedLatest, HOLDS_MAX, KeyUse, OtherDeploys, Record, Refused, UNFINISHED_MAX,
     },
@@ -222,7 +222,8 @@ impl Reference {
         let mut deploy = entry(admission, revision, time, key_expires_at);
         match (newer, sequence) {
             (Some((sequence, by)), _) => {
-                deploy = deploy.moved(State::Superseded { by, rollback: false, newer: Some(sequence) });
+                deploy =
+                    deploy.moved(State::Superseded { by, rollback: false, newer: Some(Newer::Sequence(sequence)) });
             }
             (None, Some(sequence)) => self.highest = Some((sequence, revision)),
             (None, None) => {}

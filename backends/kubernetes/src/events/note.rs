@@ -53,7 +53,7 @@ fn note(app: &App, deploy: &Deploy) -> Note {
         }
         State::Failed { reason, message, .. } => ("DeployFailed", format!("failed: {reason}: {message}")),
         State::Superseded { by, newer: Some(newer), .. } => {
-            ("DeploySuperseded", format!("superseded: revision {by} had brought the higher sequence {newer} before"))
+            ("DeploySuperseded", format!("superseded: revision {by} had brought {newer} before"))
         }
         State::Superseded { by, newer: None, .. } => ("DeploySuperseded", format!("superseded by revision {by}")),
         State::Cancelled { reason, message } => ("DeployCancelled", format!("cancelled: {reason}: {message}")),

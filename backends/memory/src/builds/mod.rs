@@ -15,8 +15,8 @@ use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
     deploy::{Commit, Reason, Revision},
-    ports::{BranchReader, BuildFailure, BuildSpec, BuildState, BuildTrigger, Clock, DeployId, Started},
-    source::GitSource,
+    ports::{BranchReader, BuildFailure, BuildSpec, BuildState, BuildTrigger, Clock, DeployId, LOGGED_MIN, Started},
+    source::{BranchLog, GitSource, LoggedCommit},
 };
 pub use script::BuildScript;
 use script::Outcome;
@@ -51,6 +51,8 @@ struct State {
     builds: BTreeMap<(AppUid, Revision), Build>,
     /// By URL and branch.
     heads: BTreeMap<(String, String), Branch>,
+    /// The parent of each commit: what its branch was at when it came.
+    parents: BTreeMap<Commit, Option<Commit>>,
     /// The number of reads of branches.
     reads: usize,
     begun: Vec<Begun>,
@@ -86,9 +88,18 @@ impl SimulatedBuilds {
         self.lock().scripts.push((prefix.to_owned(), script));
     }
 
-    /// Sets the commit of a source's branch; `None` removes the branch.
+    /// Sets the commit of a source's branch; `None` removes the branch. A commit that comes for the first time is made from the one
+    /// that the branch was at.
     pub fn set_head(&self, source: &GitSource, head: Option<Commit>) {
-        self.lock().heads.insert(branch(source), Branch::At(head));
+        let mut state = self.lock();
+        let before = state.heads.insert(branch(source), Branch::At(head.clone()));
+        let parent = before.and_then(|before| match before {
+            Branch::At(before) => before,
+            Branch::Closed => None,
+        });
+        if let Some(head) = head {
+            state.parents.entry(head).or_insert(parent);
+        }
     }
 
     /// Makes a source deny reads of its branch.
@@ -223,6 +234,18 @@ impl BuildTrigger for SimulatedBuilds {
 }
 
 impl State {
+    /// Returns the commit of a source's branch.
+    fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        match self.heads.get(&branch(source)) {
+            Some(Branch::At(head)) => Ok(head.clone()),
+            Some(Branch::Closed) => Err(Error::Denied { what: format!("{} is closed", source.url), cause: None }),
+            None => Err(Error::Unavailable {
+                what: format!("builds are simulated: {} is not read", source.url),
+                cause: None,
+            }),
+        }
+    }
+
     fn of(&self, app: AppUid) -> impl Iterator<Item = &Build> {
         self.builds.iter().filter(move |((of, _), _)| *of == app).map(|(_, build)| build)
     }
@@ -281,14 +304,15 @@ impl BranchReader for SimulatedBuilds {
     /// A source whose branch was never set does not answer.
     async fn head(&self, _app: &AppId, source: &GitSource) -> Result<Option<Commit>> {
         self.lock().reads += 1;
+        self.reach()?.head(source)
+    }
+
+    async fn log(&self, _app: &AppId, source: &GitSource) -> Result<BranchLog> {
         let state = self.reach()?;
-        match state.heads.get(&branch(source)) {
-            Some(Branch::At(head)) => Ok(head.clone()),
-            Some(Branch::Closed) => Err(Error::Denied { what: format!("{} is closed", source.url), cause: None }),
-            None => Err(Error::Unavailable {
-                what: format!("builds are simulated: {} is not read", source.url),
-                cause: None,
-            }),
-        }
+        let parent = |commit: &Commit| state.parents.get(commit).cloned().flatten();
+        let commits = std::iter::successors(state.head(source)?, parent).take(LOGGED_MIN);
+        Ok(BranchLog::new(
+            commits.map(|commit| LoggedCommit { parents: parent(&commit).into_iter().collect(), commit }).collect(),
+        ))
     }
 }

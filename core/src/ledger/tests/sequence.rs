@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    deploy::Sequence,
+    deploy::{Newer, Sequence},
     ledger::{
         HighestSequence, OtherDeploys, UNFINISHED_MAX, check,
         restore::{self, Owed},
@@ -26,7 +26,7 @@ fn highest(number: u64, by: u64) -> Option<HighestSequence> {
 
 /// The end of a deploy whose sequence is lower than this one, of this revision.
 fn late(by: u64, newer: u64) -> State {
-    State::Superseded { by: revision(by), rollback: false, newer: sequence(newer) }
+    State::Superseded { by: revision(by), rollback: false, newer: sequence(newer).map(Newer::Sequence) }
 }
 
 #[test]

@@ -17,7 +17,7 @@ const WHY_MAX: usize = 500;
 #[serde(rename_all = "kebab-case", tag = "kind")]
 #[non_exhaustive]
 pub enum Resolution {
-    /// The registry is still to be asked, and nothing begins before.
+    /// The registry is still to be asked, or the source of a commit that is to be built; nothing begins before.
     Pending,
     /// The registry has the image; [`Deploy::digest`](super::Deploy::digest) is its digest.
     Resolved {

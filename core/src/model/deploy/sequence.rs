@@ -40,7 +40,9 @@ impl FromStr for Sequence {
         // Written in one way, as JSON writes numbers.
         let digits = !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = digits.then(|| text.parse().ok()).flatten().and_then(Self::new);
-        number.ok_or_else(|| InvalidName::new("sequence", text, "must be a whole number from 1 to 9007199254740991"))
+        number.ok_or_else(|| {
+            InvalidName::new("sequence", text, "must be a whole number from 1 to 9007199254740991, or none")
+        })
     }
 }
 
@@ -70,7 +72,7 @@ mod tests {
         for bad in ["", "0", "-1", "+1", "01", "1.0", "1e3", " 1", "run-7", "9007199254740992", "18446744073709551617"]
         {
             let error = bad.parse::<Sequence>().unwrap_err().to_string();
-            assert!(error.contains("must be a whole number from 1 to 9007199254740991"), "{bad}: {error}");
+            assert!(error.contains("must be a whole number from 1 to 9007199254740991, or none"), "{bad}: {error}");
         }
         assert!(serde_json::from_str::<Sequence>("0").is_err());
         assert_eq!(serde_json::from_str::<Sequence>("7").unwrap(), Sequence::new(7).unwrap());

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    deploy::{Reason, Revision, Sequence},
+    deploy::{Commit, Reason, Revision, Sequence},
     source::Fingerprint,
     text::{self, words},
     time::{Timestamp, millis},
@@ -226,9 +226,9 @@ pub enum State {
         by: Revision,
         /// Whether the newer revision is a rollback.
         rollback: bool,
-        /// The sequence of `by`, if the deploy came after it with an older one: then `by` is an earlier revision.
+        /// What shows that `by` is newer, if the deploy came after it: then `by` is an earlier revision.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        newer: Option<Sequence>,
+        newer: Option<Newer>,
     },
     /// The deploy was cancelled.
     Cancelled {
@@ -237,6 +237,25 @@ pub enum State {
         /// The party that cancelled, and the consequence.
         message: String,
     },
+}
+
+/// What shows that an earlier deploy is newer than one that came after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Newer {
+    /// Its sequence, which is higher.
+    Sequence(Sequence),
+    /// Its commit, which comes after the other one's on their branch.
+    Commit(Commit),
+}
+
+impl fmt::Display for Newer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sequence(sequence) => write!(f, "the higher sequence {sequence}"),
+            Self::Commit(commit) => write!(f, "the newer commit {commit}"),
+        }
+    }
 }
 
 /// A state without its contents: the word that people read.

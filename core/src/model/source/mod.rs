@@ -4,6 +4,7 @@
 //! repository, or hold a secret; a source refers to the builder's credentials by name alone.
 
 mod allowed;
+mod log;
 mod url;
 
 use std::{fmt, str::FromStr};
@@ -17,6 +18,7 @@ use crate::{
 };
 
 pub use allowed::{AllowedSources, HostPattern, METADATA_NETWORKS, SourceRefused, is_local_address};
+pub use log::{BranchLog, LoggedCommit};
 pub use url::{GitUrl, URL_MAX};
 
 /// The greatest length of a branch or path, in bytes.

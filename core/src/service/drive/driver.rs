@@ -312,7 +312,7 @@ impl Driver<'_> {
             }
             Effect::Resolve(spec) => {
                 let revision = spec.revision;
-                self.resolving = Some(deployer.resolve(state.app_state().app.id.clone(), *spec));
+                self.resolving = Some(deployer.resolve(state.app_state(), *spec));
                 Next::step(Event::ResolveStarted(revision))
             }
             Effect::ReadHead(source) => {

@@ -8,6 +8,7 @@ pub(crate) mod following;
 mod lease;
 mod log;
 mod measuring;
+mod ordering;
 mod poll_results;
 mod polling;
 mod release_turns;

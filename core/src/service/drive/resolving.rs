@@ -1,4 +1,4 @@
-//! Asking registries for the digests of images that are to be deployed.
+//! Asking registries for the digests of images that are to be deployed, and sources for the order of commits that are to be built.
 
 use std::{
     future::poll_fn,
@@ -15,9 +15,9 @@ use futures_util::{
 use crate::{
     app::{App, AppId, Resolve},
     deploy::Revision,
-    engine::resolving::{FoundImage, NotResolved, ResolveSpec},
+    engine::resolving::{Answer, FoundImage, NotResolved, Question, ResolveSpec},
     image::ImageRef,
-    ledger::{NewDeploy, admission},
+    ledger::{AppState, NewDeploy, admission},
     ports::{Resolved, Verified},
     request::Refusal,
     requirement::Required,
@@ -32,16 +32,16 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The longest time in which the signatures of an image are verified, with the wait for a slot: a registry is asked for each.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(35);
 
-/// An image whose registry is being asked.
+/// A deploy about which a registry or a source is being asked.
 pub(crate) struct Resolving<'a> {
     /// The revision of its deploy.
     pub(crate) revision: Revision,
-    answer: MaybeDone<BoxFuture<'a, Result<Box<FoundImage>, NotResolved>>>,
+    answer: MaybeDone<BoxFuture<'a, Answer>>,
 }
 
 impl Resolving<'_> {
     /// Waits for the answer, and takes it.
-    pub(crate) async fn answered(&mut self) -> (Revision, Result<Box<FoundImage>, NotResolved>) {
+    pub(crate) async fn answered(&mut self) -> (Revision, Answer) {
         let revision = self.revision;
         let answer = poll_fn(|context| {
             self.poll(context);
@@ -55,7 +55,7 @@ impl Resolving<'_> {
         matches!(self.answer, MaybeDone::Gone)
     }
 
-    /// Has the registry's answer come closer.
+    /// Has the answer come closer.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) {
         if !self.is_taken() {
             let _is_answered = self.answer.poll_unpin(context);
@@ -69,38 +69,57 @@ impl Deployer {
         self.ports.registry.is_some() && self.ports.rollouts.fetches_images()
     }
 
-    /// Returns whether a deploy that is accepted here has its image resolved; where a digest or a signature is required, also by another process.
+    /// Returns whether a deploy that is accepted here is resolved; where a digest or a signature is required, also by another process.
     pub(crate) fn is_to_be_resolved(&self) -> impl Fn(&App, &NewDeploy) -> bool + Send + 'static {
         let (reads, fetches) = (self.resolves(), self.ports.rollouts.fetches_images());
+        let builds = self.ports.builder.is_some();
         move |app, deploy| {
+            if builds && admission::is_to_be_ordered(app, deploy) {
+                return true;
+            }
             // A process that can do neither ends a deploy that needs signatures.
             let is_asked = reads || fetches && app.resolve() == Resolve::Require || app.requires_signatures();
             is_asked && admission::is_to_be_resolved(app, deploy)
         }
     }
 
-    /// Begins to ask for an image of an app.
-    pub(crate) fn resolve(&self, app: AppId, spec: ResolveSpec) -> Resolving<'_> {
-        let ResolveSpec { revision, image, required } = spec;
-        let answer = async move {
-            let resolved = async {
-                let _slot = self.resolving.acquire_ranked(&app.namespace, Rank::Awaited).await;
-                self.resolved(&app, &image).await
-            };
-            let resolved = self.answered_within(2 * ANSWER_WITHIN, &image, resolved).await?;
-            let image = image.pinned(resolved.digest.clone());
-            let mut signed_by: Vec<String> = Vec::new();
-            for required in &required {
-                let verified = async {
-                    let _slot = self.verifying.acquire_ranked(&app.namespace, Rank::Awaited).await;
-                    self.signers(&app, &image, required).await
-                };
-                let signers = self.answered_within(VERIFIED_WITHIN, &image, verified).await?;
-                signed_by.extend(signers.into_iter().filter(|signer| !signed_by.contains(signer)).collect::<Vec<_>>());
+    /// Begins to resolve a deploy of an app.
+    pub(crate) fn resolve(&self, app_state: &AppState, spec: ResolveSpec) -> Resolving<'_> {
+        let ResolveSpec { revision, question } = spec;
+        let answer = match question {
+            Question::Image { image, required } => {
+                self.found_image(app_state.app.id.clone(), image, required).map(Answer::Image).boxed()
             }
-            Ok(Box::new(FoundImage { resolved, met: required, signed_by }))
+            Question::Order { source, commit } => {
+                self.newer_deploy(app_state.clone(), revision, source, commit).map(Answer::Order).boxed()
+            }
         };
-        Resolving { revision, answer: maybe_done(answer.boxed()) }
+        Resolving { revision, answer: maybe_done(answer) }
+    }
+
+    /// Asks for an image of an app, and for its signatures if some are required.
+    async fn found_image(
+        &self,
+        app: AppId,
+        image: ImageRef,
+        required: Vec<Required>,
+    ) -> Result<Box<FoundImage>, NotResolved> {
+        let resolved = async {
+            let _slot = self.resolving.acquire_ranked(&app.namespace, Rank::Awaited).await;
+            self.resolved(&app, &image).await
+        };
+        let resolved = self.answered_within(2 * ANSWER_WITHIN, &image, resolved).await?;
+        let image = image.pinned(resolved.digest.clone());
+        let mut signed_by: Vec<String> = Vec::new();
+        for required in &required {
+            let verified = async {
+                let _slot = self.verifying.acquire_ranked(&app.namespace, Rank::Awaited).await;
+                self.signers(&app, &image, required).await
+            };
+            let signers = self.answered_within(VERIFIED_WITHIN, &image, verified).await?;
+            signed_by.extend(signers.into_iter().filter(|signer| !signed_by.contains(signer)).collect::<Vec<_>>());
+        }
+        Ok(Box::new(FoundImage { resolved, met: required, signed_by }))
     }
 
     /// Returns an answer about an image, if it comes in time. The time counts the wait for a slot as well: a deploy waits for all

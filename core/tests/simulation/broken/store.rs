@@ -271,6 +271,7 @@ impl BrokenBackend {
                 effective,
                 unreleased: accepted.unreleased,
                 is_unproven: false,
+                is_unordered: false,
                 resolves: accepted.resolution.is_some(),
                 adopted: accepted.adopted,
                 scale: accepted.scale,

@@ -77,7 +77,8 @@ impl Rules {
                 journal.count_if(seen.clone().any(|seen| seen.complete), "rule 7: complete, and then it failed");
                 self.failed(known, old, reason, moment, journal);
             }
-            State::Superseded { by, rollback, .. } => {
+            State::Superseded { by, newer: Some(newer), .. } => self.older(known, before, old, (*by, newer), journal),
+            State::Superseded { by, rollback, newer: None } => {
                 if old.status() == Status::Building {
                     journal.count_if(*rollback && old.image.is_none(), "rule 10: a rollback ended a build");
                     journal.count_if(old.image.is_some(), "rule 9: what was built never ran");

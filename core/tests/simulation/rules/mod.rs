@@ -10,6 +10,7 @@ mod configuration;
 mod detected;
 mod followed;
 pub(crate) mod model;
+mod order;
 mod owners;
 mod registry;
 mod releases;

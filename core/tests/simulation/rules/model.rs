@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::{OnFailure, Policy},
-    deploy::{Deploy, Reason, Revision, Scale, State, Status, Trigger},
+    deploy::{Deploy, Newer, Reason, Revision, Scale, State, Status, Trigger},
 };
 
 /// How long after a failure a deploy is waited for whose registry has not answered.
@@ -73,7 +73,7 @@ pub(crate) fn meant<'a>(history: &'a [Deploy], revoked: &[Revision]) -> Option<&
 
 /// The newest entry, but for those that came after one with a higher sequence.
 pub(crate) fn last_in_order(history: &[Deploy]) -> Option<&Deploy> {
-    let is_late = |entry: &Deploy| matches!(entry.state, State::Superseded { by, .. } if by < entry.revision);
+    let is_late = |entry: &Deploy| matches!(entry.state, State::Superseded { newer: Some(Newer::Sequence(_)), .. });
     history.iter().rev().find(|entry| !is_late(entry))
 }
 

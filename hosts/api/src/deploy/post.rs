@@ -31,7 +31,9 @@ pub struct DeployPost {
     pub committed_at: Option<String>,
     /// A webhook's: the place of the deploy among those of the app's webhook, such as the number of the CI run. A deploy with a
     /// lower one than an earlier deploy had, since the webhook was enabled, is recorded as `superseded` by that one, and changes
-    /// nothing. The same digits as a string are taken too. A person's deploy is in order whenever it comes.
+    /// nothing. The same digits as a string are taken too. Without one, the source of a git app is asked whether the commit is
+    /// older than what the webhook brought before; `none` deploys it whatever came before. A person's deploy is in order whenever it
+    /// comes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::posted_sequence")]
     pub sequence: Option<Sequence>,

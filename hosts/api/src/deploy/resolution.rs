@@ -1,4 +1,4 @@
-//! What a registry has said of a deploy's image before its rollout, as it is on the wire.
+//! What a registry or a source has said of a deploy before its rollout, as it is on the wire.
 
 use rollhook_core::{
     deploy::{self, Commit, Resolution},
@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Deploy, Progress};
 
-/// What a deploy waits for until its registry has answered.
+/// What a deploy waits for until its registry has answered, or the source of its commit.
 const LOOKED_UP: &str = "its image is looked up at its registry";
+const ORDERED: &str = "its source is asked whether the commit is older than what came before";
 
 /// The labels by which an image says where it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -58,14 +59,14 @@ pub(super) fn not_resolved(entry: &deploy::Deploy) -> Option<String> {
 }
 
 impl Progress {
-    /// Returns what an entry waits for: what is known of its step, or the answer of its image's registry, which has neither a
-    /// mark nor a deadline.
+    /// Returns what an entry waits for: what is known of its step, or the answer of its image's registry or of its
+    /// source, which has neither a mark nor a deadline.
     pub fn shown(entry: &deploy::Deploy, step: Option<&service::Progress>) -> Option<Self> {
         let looked_up = entry.is_to_be_resolved().then(|| Self {
             since: entry.created_at,
             ready: None,
             wanted: None,
-            message: Some(LOOKED_UP.to_owned()),
+            message: Some(if entry.image.is_some() { LOOKED_UP } else { ORDERED }.to_owned()),
             mark: None,
             deadline: None,
             workloads: Vec::new(),

@@ -153,10 +153,10 @@ pub(crate) fn sealing(_: &mut SchemaGenerator) -> Schema {
     one_of(&["sealed", "cluster", "memory"])
 }
 
-/// The place among a webhook's deploys, as it is posted: a number, or its digits.
+/// The place among a webhook's deploys, as it is posted: a number, or its digits; or that there is none.
 pub(crate) fn posted_sequence(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "type": ["integer", "string"], "minimum": 1, "maximum": SEQUENCE_MAX, "pattern": "^[1-9][0-9]{0,14}$"
+        "type": ["integer", "string"], "minimum": 1, "maximum": SEQUENCE_MAX, "pattern": "^([1-9][0-9]{0,14}|none)$"
     })
 }
 

@@ -134,6 +134,28 @@ fn a_commit_is_built_and_deployed_and_ci_is_told() {
 }
 
 #[test]
+fn a_slow_pipeline_of_an_older_commit_is_green_and_changes_nothing() {
+    let bench = Bench::new();
+    let older = bench.repository.commit("build.txt", "older");
+    let newer = bench.repository.commit("build.txt", "newer");
+    bench.repository.commit("build.txt", "newest");
+    assert_eq!(bench.curl(&newer).0, 0);
+    let (code, late) = bench.curl(&older);
+    assert_eq!((code, &late["status"], &late["superseded_by"]), (0, &json!("superseded"), &json!(1)), "{late}");
+    let message =
+        format!("Nothing was deployed: the commit {older} is older than {newer}, which revision 1 had brought before.");
+    assert_eq!((&late["reason"], &late["message"]), (&json!("older-commit"), &json!(message)));
+    assert_eq!(bench.runs(), "begin 1\nend 1\n", "nothing was built");
+
+    let decided = json!({ "commit": older, "sequence": "none" });
+    let accepted = bench.server.post(&bench.app, &decided).expect(202).json();
+    bench.until_is(accepted["revision"].as_u64().unwrap(), "succeeded");
+    bench.repository.push_back("main", &newer);
+    let (code, back) = bench.curl(&newer);
+    assert_eq!((code, &back["status"]), (0, &json!("succeeded")), "the branch was taken back to it: {back}");
+}
+
+#[test]
 fn a_new_app_runs_the_head_of_its_branch() {
     let bench = Bench::new();
     let head = bench.repository.commit("build.txt", "good");
