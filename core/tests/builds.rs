@@ -11,9 +11,10 @@ use rollhook_core::{
     app::{HoldPolicy, Policy},
     deploy::{Commit, Newer, Reason, Revision, Sequence, State, Status, Trigger},
     ports::{BuildState, BuildTrigger, DeployId},
-    request::{DeployRequest, Field, IdempotencyKey, KeyHeader, Refusal},
+    request::{DeployRequest, Field, IdempotencyKey, KeyHeader, PolicyChange, Refusal, SourceChange, TargetChange},
     requirement::{Requirement, RequirementCopy, ScopedRequirement},
     service::{Accepted, Authorized, Outcome},
+    source::GitSource,
 };
 use rollhook_memory::{BuildScript, Script};
 use world::{BUILD, World, git, image, reason, sha, statuses};
@@ -551,8 +552,72 @@ fn commit_that_is_not_known_to_be_older_is_built() {
         assert_eq!(world.ended(&access, counted.get()).await.status(), Status::Succeeded, "its number says so");
         world.builds.silence_source(&git_source());
         is_built(&webhook, "b2", "its source does not answer").await;
+        let entries = world.quiet(&access).await;
+        let why = entries.last().and_then(|entry| entry.resolution.as_deref()?.gap());
+        assert!(why.is_some_and(|why| why.contains("older than what came before is not known")), "{why:?}");
         world.builds.set_head(&git_source(), Some(sha("a1")));
         is_built(&webhook, "a1", "the branch was taken back to it").await;
+    });
+}
+
+#[test]
+fn newer_commit_that_failed_or_was_cancelled_takes_no_place() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let (access, webhook) = app_with_a_branch(&world).await;
+        world.builds.script("d4", BuildScript::fails());
+        let failed = world.deploy_commit(&webhook, "d4").await.unwrap().deploy.revision;
+        assert_eq!(world.ended(&access, failed.get()).await.status(), Status::Failed);
+        let fix = world.deploy_commit(&webhook, "c3").await.unwrap().deploy.revision;
+        assert_eq!(world.ended(&access, fix.get()).await.status(), Status::Succeeded, "it may be the fix");
+
+        world.builds.silence_source(&git_source());
+        let waits = world.deploy_commit(&webhook, "b2").await.unwrap().deploy;
+        assert!(waits.is_to_be_ordered() && world.view(&access).await.latest_in_order() == Some(fix));
+        let cancelled = world.deployer.cancel(&access, waits.revision).await.unwrap();
+        assert_eq!(cancelled.status(), Status::Cancelled, "while its source is asked");
+        let view = world.view(&access).await;
+        assert_eq!(
+            (view.latest_in_order(), view.newest().map(|newest| newest.revision)),
+            (Some(waits.revision), Some(waits.revision))
+        );
+    });
+}
+
+#[test]
+fn commit_is_not_judged_by_a_source_that_the_app_has_left() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let (access, webhook) = app_with_a_branch(&world).await;
+        let next = GitSource { branch: "next".parse().unwrap(), ..git_source() };
+        world.builds.set_head(&next, Some(sha("a1")));
+        let posted = world.deploy_commit(&webhook, "a1").await.unwrap().deploy.revision;
+        // The verdict of the first source is confirmed after 5 s.
+        world.sleep(2).await;
+        let to_next = SourceChange { branch: "next".parse().ok(), ..SourceChange::default() };
+        let (policy, target) = (PolicyChange::default(), TargetChange::default());
+        world.deployer.change(&access, policy, to_next, target).await.unwrap();
+        assert_eq!(
+            world.ended(&access, posted.get()).await.status(),
+            Status::Succeeded,
+            "the head of the other branch"
+        );
+    });
+}
+
+#[test]
+fn lagging_source_is_asked_again_before_a_commit_counts_as_older() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let (access, webhook) = app_with_a_branch(&world).await;
+        let posted = world.deploy_commit(&webhook, "a1").await.unwrap().deploy.revision;
+        world.sleep(2).await;
+        world.builds.set_head(&git_source(), Some(sha("a1")));
+        assert_eq!(
+            world.ended(&access, posted.get()).await.status(),
+            Status::Succeeded,
+            "the branch was taken back to it"
+        );
     });
 }
 

@@ -240,6 +240,28 @@ fn reset_branch_is_deployed_at_its_new_head() {
 }
 
 #[test]
+fn branch_reset_to_a_commit_that_came_too_late_is_deployed() {
+    let world = World::new(SECOND);
+    world.run(async {
+        world.push("a0");
+        let access = world.polled_app().await;
+        world.push("b2");
+        world.sleep(70).await;
+        world.ended(&access, 2).await;
+        let webhook = world.webhook(&access).await;
+        let late = world.submit(&webhook, "a0").await;
+        assert_eq!(world.ended(&access, late).await.status(), Status::Superseded);
+        world.push("a0");
+        world.sleep(120).await;
+        assert_eq!(world.ended(&access, 4).await.commit, Some(sha("a0")));
+        assert_eq!(
+            told(&world.history(&access).await)[2..],
+            [entry(Trigger::Webhook, "a0"), entry(Trigger::Git, "a0")]
+        );
+    });
+}
+
+#[test]
 fn branch_reset_to_a_commit_deployed_since_is_ignored() {
     let world = World::new(SECOND);
     world.run(async {

@@ -6,6 +6,7 @@ mod world;
 
 use std::time::Duration;
 
+use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{FullName, OnFailure, Policy},
     check::{Check, CheckMode, Verdict},
@@ -17,7 +18,7 @@ use rollhook_core::{
     service::{Authorized, NewLock},
 };
 use rollhook_memory::{Reading, Script, SimulatedVerifier};
-use world::{World, api, registration, statuses, tag};
+use world::{World, api, registration, sha, statuses, tag};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -237,6 +238,37 @@ fn newer_deploy_rollback_stop_and_lock_end_the_watch() {
             assert!(world.view(&access).await.revocations().next().is_none());
         });
     }
+}
+
+#[test]
+fn commit_that_comes_too_late_leaves_the_watch_alone() {
+    let world = World::new(SECOND);
+    world.run(async {
+        for digits in ["a1", "b2", "c3"] {
+            world.builds.set_head(&git_source(), Some(sha(digits)));
+        }
+        world.verifier.reads(|spec| {
+            let is_bad = spec.deploy.revision.get() == 2 && spec.now.since(spec.since) >= MINUTE * 10;
+            Reading::Value(if is_bad { 0.5 } else { 0.0 })
+        });
+        let access = world.git_app(watched()).await;
+        let webhook = world.webhook(&access).await;
+        for (digits, revision) in [("a1", 1), ("b2", 2)] {
+            world.deploy_commit(&webhook, digits).await.unwrap();
+            assert_eq!(world.ended(&access, revision).await.status(), Status::Succeeded);
+        }
+        let late = world.deploy_commit(&webhook, "a1").await.unwrap().deploy.revision.get();
+        assert!(world.watch(&access, 2).await.is_under_way(), "while the source is asked");
+        assert_eq!(world.ended(&access, late).await.status(), Status::Superseded);
+        assert!(world.watch(&access, 2).await.is_under_way());
+        let history = world.later(&access, 20).await;
+        assert!(world.watch(&access, 2).await.revoked().is_some(), "it has gone on");
+        assert_eq!(history.last().map(|entry| (entry.is_restore(), entry.effective.get())), Some((true, 1)));
+
+        let newer = world.deploy_commit(&webhook, "c3").await.unwrap().deploy.revision.get();
+        assert_eq!(world.ended(&access, newer).await.status(), Status::Succeeded);
+        assert!(world.watch(&access, newer).await.is_under_way(), "a commit that is in order is watched");
+    });
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Reads branches by `git ls-remote`, and their newest commits by `git fetch`.
 
 use std::{
+    ffi::OsStr,
+    fs::{self, DirEntry},
     io,
     path::{Path, PathBuf},
     process::Stdio,
@@ -18,6 +20,7 @@ use rollhook_core::{
     source::{AllowedSources, BranchLog, GitSource},
 };
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use crate::{
     Addresses, Credentials, GitError, Invocation, Unresolved, environment,
@@ -69,6 +72,8 @@ pub struct GitBranchReader {
     limiter: Limiter,
     /// Empty: git finds no repository here, and so no configuration of one.
     home: Mutex<Arc<TempDir>>,
+    /// The turns to fetch a branch.
+    fetches: Semaphore,
 }
 
 impl GitBranchReader {
@@ -91,7 +96,9 @@ impl GitBranchReader {
             ),
             Ok(_) => {}
         }
-        Ok(Self { limiter: Limiter::new(settings.at_once), settings, home })
+        remove_left(&settings.temporary);
+        let (limiter, fetches) = (Limiter::new(settings.at_once), Semaphore::new(log::AT_ONCE));
+        Ok(Self { limiter, settings, home, fetches })
     }
 
     /// Returns the empty directory, which is made again if a cleaner of temporary files has removed it.
@@ -121,7 +128,13 @@ impl GitBranchReader {
     }
 
     /// Runs git in a directory for a source that is being read.
-    async fn git(&self, source: &GitSource, open: &Open, directory: &Path, arguments: &[&str]) -> Result<Finished> {
+    async fn git(
+        &self,
+        source: &GitSource,
+        open: &Open,
+        directory: &Path,
+        arguments: &[impl AsRef<OsStr>],
+    ) -> Result<Finished> {
         let (url, home) = (&source.url, self.home()?);
         let Open { credentials, addresses, .. } = open;
         let invocation =
@@ -162,19 +175,14 @@ impl BranchReader for GitBranchReader {
 
     async fn log(&self, app: &AppId, source: &GitSource) -> Result<BranchLog> {
         let open = self.open_source(app, source, Priority::Waiting).await?;
-        let directory = TempDir::with_prefix_in("rollhook-git-log-", &self.settings.temporary).map_err(no_room)?;
-        let directory = directory.path();
-        self.done(source, &open, directory, &log::INIT).await?;
-        let (url, reference) = (source.url.as_str(), reference(source));
-        let fetch = log::fetch(url, &reference);
-        let fetch: Vec<&str> = fetch.iter().map(String::as_str).collect();
-        let fetched = self.git(source, &open, directory, &fetch).await?;
-        if !fetched.status.success() && GitError::of(&fetched.error) == GitError::NoSuchCommit {
-            return Ok(BranchLog::default());
-        } else if !fetched.status.success() {
-            return Err(classified(source, fetched.error));
+        let closed = |error| PortError::unavailable("no branch is fetched any more".to_owned(), error);
+        let _turn = self.fetches.acquire().await.map_err(closed)?;
+        for format in log::FORMATS {
+            if let Some(log) = self.fetched(source, &open, format).await? {
+                return Ok(log);
+            }
         }
-        log::parsed(&self.done(source, &open, directory, &log::LIST).await?)
+        Err(PortError::invalid(format!("{} has commits of an unknown kind", source.url)))
     }
 }
 
@@ -186,8 +194,32 @@ impl GitBranchReader {
         head_of(source, &self.done(source, &open, home.path(), &arguments).await?)
     }
 
+    /// Returns the newest commits of a branch; `None` if their names are of another kind than this one.
+    async fn fetched(&self, source: &GitSource, open: &Open, format: &str) -> Result<Option<BranchLog>> {
+        let directory = TempDir::with_prefix_in(log::PREFIX, &self.settings.temporary).map_err(no_room)?;
+        let directory = directory.path();
+        self.done(source, open, directory, &log::init(format)).await?;
+        let fetched = self.git(source, open, directory, &log::fetch(source.url.as_str(), &reference(source))).await?;
+        if fetched.status.success() {
+            return log::parsed(&self.done(source, open, directory, &log::LIST).await?).map(Some);
+        }
+        if log::is_of_another_format(&fetched.error) {
+            return Ok(None);
+        }
+        if GitError::of(&fetched.error) == GitError::NoSuchCommit {
+            return Ok(Some(BranchLog::default()));
+        }
+        Err(classified(source, fetched.error))
+    }
+
     /// Runs git to a good end, and returns its output.
-    async fn done(&self, source: &GitSource, open: &Open, directory: &Path, arguments: &[&str]) -> Result<String> {
+    async fn done(
+        &self,
+        source: &GitSource,
+        open: &Open,
+        directory: &Path,
+        arguments: &[impl AsRef<OsStr>],
+    ) -> Result<String> {
         let finished = self.git(source, open, directory, arguments).await?;
         if finished.status.success() { Ok(finished.output) } else { Err(classified(source, finished.error)) }
     }
@@ -209,6 +241,21 @@ impl GitBranchReader {
             }
         })?;
         Ok(Open { credentials, addresses, _permit: permit })
+    }
+}
+
+/// Removes the directories that a process which was killed has left behind.
+fn remove_left(temporary: &Path) {
+    let found = fs::read_dir(temporary).into_iter().flatten().flatten();
+    let is_left = |entry: &DirEntry| {
+        let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(log::PREFIX));
+        is_ours && age.is_some_and(|age| age >= log::LEFT_AFTER)
+    };
+    for left in found.filter(is_left) {
+        if let Err(error) = fs::remove_dir_all(left.path()) {
+            tracing::debug!(%error, path = %left.path().display(), "removing a directory that was left behind failed");
+        }
     }
 }
 

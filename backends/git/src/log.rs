@@ -3,6 +3,8 @@
 //! git fetches commits alone, without the files of any. A server that cannot leave those out sends them too, up to the size that
 //! each file of git's may have here.
 
+use std::time::Duration;
+
 use rollhook_core::{
     Error, Result,
     deploy::Commit,
@@ -11,12 +13,28 @@ use rollhook_core::{
 };
 
 /// The most commits that are listed: a branch of many merges has more of them than its lines are long.
-const LISTED_MAX: &str = "--max-count=400";
+const LISTED_MAX: &str = "--max-count=300";
 /// The name of the branch in the directory that it is fetched into.
 const FETCHED: &str = "refs/heads/fetched";
 
-/// Makes a repository to fetch into.
-pub(crate) const INIT: [&str; 5] = ["init", "-q", "--bare", "--template=", "."];
+/// The most branches that are fetched at once: a fetch may fill [as much](crate::process) of the disk as git may write to a file.
+pub(crate) const AT_ONCE: usize = 1;
+/// The beginning of the names of directories that branches are fetched into.
+pub(crate) const PREFIX: &str = "rollhook-git-log-";
+/// The age from which such a directory was left behind by a process that was killed.
+pub(crate) const LEFT_AFTER: Duration = Duration::from_secs(60 * 60);
+/// The kinds of names that commits have, the usual one first.
+pub(crate) const FORMATS: [&str; 2] = ["sha1", "sha256"];
+
+/// Returns the arguments by which git makes a repository of this kind to fetch into.
+pub(crate) fn init(format: &str) -> [String; 5] {
+    ["init", "-q", "--bare", "--template=", &format!("--object-format={format}")].map(str::to_owned)
+}
+
+/// Returns whether git could not fetch as the source's commits have names of another kind.
+pub(crate) fn is_of_another_format(error: &str) -> bool {
+    error.contains("mismatched algorithms")
+}
 
 /// Lists the fetched commits, each with its parents.
 pub(crate) const LIST: [&str; 5] = ["rev-list", "--parents", LISTED_MAX, FETCHED, "--"];

@@ -18,7 +18,7 @@ use crate::memory::{limit_files, limit_memory};
 /// 12 MiB for TLS, and 8 MiB more where it resolves names itself.
 const MEMORY_MAX: u64 = 32 << 20;
 /// The largest file that git may write: the commits of a branch have some 300 bytes each.
-const FILE_MAX: u64 = 16 << 20;
+const FILE_MAX: u64 = 4 << 20;
 /// The longest output that is read.
 const OUTPUT_MAX: u64 = 64 << 10;
 /// The most of the end of standard error that is kept.

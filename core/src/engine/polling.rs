@@ -264,9 +264,9 @@ impl Polling {
     /// Postpones the poll: the lease may have been lost, or the reader has no room. That is no failure of the source.
     pub fn postpone(&mut self, app_state: &AppState, now: Timestamp) {
         match (&self.phase, self.interval(app_state)) {
-            (Phase::Loaded, _) => self.phase = Phase::Due(now.after(Duration::from_secs(2))),
             (Phase::Reading, Some(interval)) => self.phase = Phase::Due(now.after(interval.min(RETRY_INTERVAL))),
-            (Phase::Off | Phase::Due(_) | Phase::Loading | Phase::Found(_), _) | (Phase::Reading, None) => {}
+            (Phase::Off | Phase::Due(_) | Phase::Loading | Phase::Loaded | Phase::Found(_), _)
+            | (Phase::Reading, None) => {}
         }
     }
 
@@ -352,7 +352,8 @@ impl PollSource {
 /// prove that.
 pub fn decide(app_state: &AppState, entries: &[Deploy], head: &Commit, finding: &Finding) -> HeadDecision {
     // An image that was entered anew does not tell where the branch was: its first entry does.
-    let brought = || entries.iter().filter(|entry| !entry.is_entered_anew());
+    // A commit that was out of order was not deployed: the branch had left it.
+    let brought = || entries.iter().filter(|entry| !entry.is_entered_anew() && !entry.is_out_of_order());
     let of = |commit: &Commit| {
         let commit = commit.clone();
         brought().filter(move |entry| entry.commit.as_ref().is_some_and(|known| known.may_be(&commit)))

@@ -19,7 +19,7 @@ use crate::{
     ledger::{AppState, admission},
     ports::Resolved,
     requirement::{Required, RequirementScope},
-    source::GitSource,
+    source::{Fingerprint, GitSource},
     time::Timestamp,
 };
 
@@ -48,7 +48,7 @@ pub enum Question {
         /// The requirements that it must meet; empty: its signatures are not looked at.
         required: Vec<Required>,
     },
-    /// To the source: whether the commit is older than those of these earlier deploys, newest first.
+    /// To the source: whether the commit is older than those of earlier deploys.
     Order {
         /// The source.
         source: GitSource,
@@ -62,8 +62,13 @@ pub enum Question {
 pub enum Answer {
     /// The registry's.
     Image(Result<Box<FoundImage>, NotResolved>),
-    /// The earlier deploy whose commit is newer; `None` if there is none, as far as the source says.
-    Order(Option<NewerDeploy>),
+    /// The source's.
+    Order {
+        /// The source that was asked.
+        source: Fingerprint,
+        /// The earlier deploy whose commit is newer, if there is one; or why that is not known, a clause.
+        newer: Result<Option<NewerDeploy>, String>,
+    },
 }
 
 /// An image that a registry has named.
@@ -185,7 +190,7 @@ pub(super) fn answered(state: &mut State, revision: Revision, answer: Answer, no
     let deploy = waiting(state, revision)?.clone();
     match answer {
         Answer::Image(answer) => answered_by_registry(state, deploy, answer, now),
-        Answer::Order(newer) => Some(record(state, vec![ordering::judged(&deploy, newer)], Vec::new())),
+        Answer::Order { source, newer } => ordering::answered(state, &deploy, &source, newer),
     }
 }
 

@@ -197,8 +197,12 @@ impl Change {
             let made = KeyUse { request: key.request, revision, expires_at };
             self.keys.push(KeyWrite { key, made, replaces });
         }
-        self.note_order(revision, admission.deploy.sequence, overtaken);
-        if overtaken.is_none() {
+        // Before the first one there is nothing that could be newer.
+        let is_known = admission.deploy.image.is_none() && self.state.latest.is_none();
+        let resolves = admission.deploy.resolves && overtaken.is_none() && !is_known;
+        let is_to_be_ordered = resolves && admission.deploy.image.is_none();
+        self.note_revision(revision, admission.deploy.sequence.filter(|_| overtaken.is_none()));
+        if overtaken.is_none() && !is_to_be_ordered {
             self.watch_followed(revision, restores);
         }
         if restores {
@@ -214,7 +218,7 @@ impl Change {
             self.state.lease = admission.driver;
         }
         self.admitted.push(revision);
-        let deploy = NewDeploy { resolves: admission.deploy.resolves && overtaken.is_none(), ..admission.deploy };
+        let deploy = NewDeploy { resolves, ..admission.deploy };
         let entry = Deploy { kept_until, ..deploy.entry(admission.id, revision, now) };
         self.put(match overtaken {
             Some(newer) => entry.moved(newer.supersedes()),

@@ -40,7 +40,7 @@ impl Change {
             let now = self.touch(now);
             // Builds go in order, so that none with a higher sequence has been rolled out yet.
             let is_highest = self.state.highest_sequence.is_some_and(|highest| highest.revision == deploy.revision);
-            self.note_order(revision, deploy.sequence.filter(|_| is_highest), None);
+            self.note_revision(revision, deploy.sequence.filter(|_| is_highest));
             self.watch_followed(revision, false);
             self.admitted.push(revision);
             self.put(Deploy {
@@ -50,6 +50,7 @@ impl Change {
                 effective: revision,
                 state: State::Queued,
                 step: 0,
+                resolution: None,
                 created_at: now,
                 updated_at: now,
                 ..deploy

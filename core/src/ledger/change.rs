@@ -197,16 +197,24 @@ impl Change {
     pub(super) fn put(&mut self, deploy: Deploy) {
         let revision = deploy.revision;
         self.changed.insert(revision);
+        let place = self.state.unfinished.binary_search_by_key(&revision, |known| known.revision);
         if deploy.is_out_of_order() {
+            place.into_iter().for_each(|at| drop(self.state.unfinished.remove(at)));
             self.ended.push(Arc::new(deploy));
             return;
         }
         self.note_release(&deploy);
         self.note_turn(&deploy);
-        let state = &mut self.state;
         let is_older = |known: &Arc<Deploy>| known.revision < revision;
-        state.ended_off_cluster.take_if(|known| is_older(known));
-        let place = state.unfinished.binary_search_by_key(&revision, |known| known.revision);
+        if !deploy.is_to_be_ordered() {
+            self.come_in_order(revision);
+            self.state.ended_off_cluster.take_if(|known| is_older(known));
+            // It was none of the app's newest deploys before.
+            if place.is_ok_and(|at| self.state.unfinished[at].is_to_be_ordered()) {
+                self.watch_followed(revision, false);
+            }
+        }
+        let state = &mut self.state;
         if !deploy.is_terminal() {
             match place {
                 Ok(at) => state.unfinished[at] = Arc::new(deploy),

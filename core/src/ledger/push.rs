@@ -155,7 +155,9 @@ pub fn decide(
     branch_head: &BranchHead,
 ) -> PushDecision {
     // An image that was entered anew is no push of its own: the branch moved when its first entry was accepted.
-    let brought: Vec<&Deploy> = entries.iter().filter(|entry| !entry.is_entered_anew()).collect();
+    // One that was out of order did not move it.
+    let is_move = |entry: &&Deploy| !entry.is_entered_anew() && !entry.is_out_of_order();
+    let brought: Vec<&Deploy> = entries.iter().filter(is_move).collect();
     if let Some(late) = late(source, &brought, pushed, branch_head) {
         return PushDecision::Ignore(format!("Nothing was done: {late}."));
     }

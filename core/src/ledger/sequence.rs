@@ -34,25 +34,30 @@ impl AppState {
         self.highest_sequence.filter(|highest| sequence.is_some_and(|sequence| sequence < highest.sequence))
     }
 
-    /// Returns the newest revision, but for those that came out of order and changed nothing.
+    /// Returns the newest revision, but for those that came out of order and changed nothing, and those of which that is not known
+    /// yet.
     pub fn latest_in_order(&self) -> Option<Revision> {
         self.in_order.or(self.latest)
     }
 }
 
 impl Change {
-    /// Notes a new revision with its sequence, and whether it is out of order.
-    pub(super) fn note_order(
-        &mut self,
-        revision: Revision,
-        sequence: Option<Sequence>,
-        overtaken: Option<HighestSequence>,
-    ) {
+    /// Notes a new revision with its sequence, unless that is out of order. It counts as the newest once it is
+    /// [in order](Self::come_in_order).
+    pub(super) fn note_revision(&mut self, revision: Revision, sequence: Option<Sequence>) {
         let state = &mut self.state;
-        state.in_order = state.latest_in_order().filter(|_| overtaken.is_some());
+        state.in_order = state.latest_in_order();
         state.latest = Some(revision);
-        if let Some(sequence) = sequence.filter(|_| overtaken.is_none()) {
+        if let Some(sequence) = sequence {
             state.highest_sequence = Some(HighestSequence { sequence, revision });
+        }
+    }
+
+    /// Notes that a revision is in order.
+    pub(super) fn come_in_order(&mut self, revision: Revision) {
+        let state = &mut self.state;
+        if state.in_order.is_some_and(|newest| newest < revision) {
+            state.in_order = Some(revision).filter(|_| state.latest != Some(revision));
         }
     }
 

@@ -201,7 +201,9 @@ pub(super) fn broken_by(history: &[Deploy], state: &AppState) -> Vec<String> {
         if let Some((_, WatchRestore::Made { revision: made })) = watch.revoked() {
             let restore = history.iter().find(|deploy| deploy.revision == *made);
             let mut between = history.iter().filter(|deploy| revision < deploy.revision && deploy.revision < *made);
-            let is_next = *made > revision && between.all(Deploy::is_out_of_order);
+            // A commit whose source was still to be asked ended no watch.
+            let may_follow = |deploy: &Deploy| deploy.is_out_of_order() || deploy.may_have_been_ordered();
+            let is_next = *made > revision && between.all(may_follow);
             expect(
                 is_next && restore.is_none_or(Deploy::is_restore),
                 format!("revision {made} is not the restore of revision {revision}"),

@@ -403,9 +403,9 @@ impl Deploy {
         self.status().is_terminal()
     }
 
-    /// Returns whether the deploy came after one with a higher sequence: it ended as it was accepted, and changed nothing.
+    /// Returns whether the deploy came after one that is newer, by its sequence or its commit: it ended by that, and changed nothing.
     pub const fn is_out_of_order(&self) -> bool {
-        matches!(self.state, State::Superseded { newer: Some(Newer::Sequence(_)), .. })
+        matches!(self.state, State::Superseded { newer: Some(_), .. })
     }
 
     /// Returns whether the service made the entry to put a failed rollout right.
@@ -489,6 +489,16 @@ impl Deploy {
     /// Returns whether the deploy waits for the answer of its image's registry, or of the source of its commit.
     pub fn is_to_be_resolved(&self) -> bool {
         self.resolution.as_deref() == Some(&Resolution::Pending) && !self.is_terminal()
+    }
+
+    /// Returns whether the deploy is of a commit whose source has not said yet whether it is older than what came before.
+    pub fn is_to_be_ordered(&self) -> bool {
+        self.image.is_none() && self.is_to_be_resolved()
+    }
+
+    /// Returns whether the source of the deploy's commit may have been asked whether that is older than what came before.
+    pub fn may_have_been_ordered(&self) -> bool {
+        self.trigger == Trigger::Webhook && self.sequence.is_none() && self.commit.is_some()
     }
 
     /// Returns whether the registry has named the image's digest, so that it is the one that is deployed.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION};
 use rollhook_api::{Deploy, DeployAnswer, Kind, Local, Operation, Progress, Standing, ends_within};
 use rollhook_core::{
-    deploy::State,
+    deploy::{State, Trigger},
+    ledger::AppState,
     request::Refusal,
     service::{Authorized, Waited},
 };
@@ -102,7 +103,10 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
     }
     now.progress = Progress::shown(waited.last(), deployer.progress_of(&access, waited.last()).await.as_ref());
     let (kind, what) = match &waited.last().state {
-        State::Succeeded { .. } => return Ok(reply::json(StatusCode::OK, &now)),
+        State::Succeeded { .. } => match deployer.state(&access).await {
+            Ok(state) if is_rolled_back(&waited, &state) => (Kind::DeployRolledBack, "was rolled back"),
+            Ok(_) | Err(_) => return Ok(reply::json(StatusCode::OK, &now)),
+        },
         State::Queued
         | State::Building { .. }
         | State::Releasing { .. }
@@ -125,6 +129,15 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
     Err(match restore.and_then(|restore| serde_json::to_value(restore).ok()) {
         Some(restore) => failure.with("restore", restore),
         None => failure,
+    })
+}
+
+/// Returns whether an earlier deploy, which superseded one that came too late, has been rolled back since: neither of them runs.
+fn is_rolled_back(waited: &Waited, state: &AppState) -> bool {
+    let earlier = waited.superseded_by.as_ref().filter(|last| last.revision < waited.deploy.revision);
+    earlier.is_some_and(|last| {
+        let current = state.current.as_ref().filter(|current| current.revision > last.revision);
+        current.is_some_and(|current| current.trigger == Trigger::Rollback && current.effective != last.effective)
     })
 }
 

@@ -5,6 +5,8 @@ use std::{
     fs,
     io::{Read, Write},
     net::{IpAddr, TcpListener, ToSocketAddrs},
+    path::Path,
+    process::Command,
     sync::Arc,
     thread,
     time::Duration,
@@ -13,7 +15,7 @@ use std::{
 use rollhook_core::{
     Error,
     app::AppId,
-    ports::BranchReader,
+    ports::{BranchReader, LOGGED_MIN},
     source::{AllowedSources, GitSource},
 };
 use rollhook_git::Settings;
@@ -340,4 +342,60 @@ fn pids_with(arguments: &[&str]) -> impl Iterator<Item = u32> {
         let parts: Vec<_> = line.split(|byte| *byte == 0).collect();
         arguments.iter().all(|argument| parts.contains(&argument.as_bytes()))
     })
+}
+
+/// Runs git in a directory, without any configuration of this machine.
+fn git(directory: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(directory).args(["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]).args(arguments);
+    let output = command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// A repository whose commits have names of this kind, with so many of them on `main`; they are the newest first.
+fn repository(directory: &Path, format: &str, count: usize) -> Vec<String> {
+    fs::create_dir(directory).unwrap();
+    git(directory, &["init", "-q", "-b", "main", &format!("--object-format={format}"), "."]);
+    (0..count).for_each(|number| {
+        git(directory, &["commit", "-q", "--allow-empty", "-m", &format!("commit {number}")]);
+    });
+    git(directory, &["rev-list", "main"]).lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn log_is_read_of_each_kind_of_repository_and_leaves_nothing_behind() {
+    let mut bench = Bench::new();
+    let temporary = bench.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    bench.settings.temporary = temporary.clone();
+    let reader = bench.reader();
+    for (name, format, filters) in [("one", "sha1", false), ("two", "sha1", true), ("three", "sha256", true)] {
+        let place = bench.path(name);
+        let commits = repository(&place, format, 120);
+        git(&place, &["config", "uploadpack.allowFilter", &filters.to_string()]);
+        let url = format!("file://{}", place.display()).parse().unwrap();
+        let log = reader.log(&app(1), &GitSource { url, ..bench.source() }).await.unwrap();
+        let logged: Vec<&str> = log.commits().iter().map(|logged| logged.commit.as_str()).collect();
+        assert!(logged.len() >= LOGGED_MIN && logged.len() < commits.len(), "{name}: {}", logged.len());
+        assert_eq!(logged, commits[..logged.len()], "{name}");
+    }
+    let left: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left.len(), 1, "git's empty home: {left:?}");
+}
+
+#[tokio::test]
+async fn log_of_a_server_that_sends_every_file_is_bounded() {
+    let bench = Bench::new();
+    let place = bench.path("large");
+    repository(&place, "sha1", 1);
+    let mut random = fs::File::open("/dev/urandom").unwrap().take(6 << 20);
+    std::io::copy(&mut random, &mut fs::File::create(place.join("large")).unwrap()).unwrap();
+    git(&place, &["add", "large"]);
+    git(&place, &["commit", "-q", "-m", "a large file"]);
+    let source = GitSource { url: format!("file://{}", place.display()).parse().unwrap(), ..bench.source() };
+    let error = bench.reader().log(&app(1), &source).await.unwrap_err();
+    assert!(error.is_unavailable(), "{}", error.chain());
+    git(&place, &["config", "uploadpack.allowFilter", "true"]);
+    assert_eq!(bench.reader().log(&app(1), &source).await.unwrap().commits().len(), 2);
 }

@@ -374,4 +374,19 @@ mod tests {
             assert!(!kept.is_empty() && kept[0].name.starts_with('0') && written(&kept) <= 9 << 10);
         }
     }
+
+    #[test]
+    fn stored_form_of_what_is_newer_is_a_number_or_a_commit() {
+        let superseded = |newer| State::Superseded { by: Revision::FIRST, rollback: false, newer };
+        let stored = |newer| serde_json::to_value(superseded(newer)).unwrap();
+        for (newer, text) in [
+            (Newer::Sequence(Sequence::new(12).unwrap()), serde_json::json!(12)),
+            (Newer::Commit("1234567".parse().unwrap()), serde_json::json!("1234567")),
+        ] {
+            let form = stored(Some(newer.clone()));
+            assert_eq!(form.pointer("/Superseded/newer").or(form.get("newer")), Some(&text), "{form}");
+            assert_eq!(serde_json::from_value::<State>(form).unwrap(), superseded(Some(newer)));
+        }
+        assert_eq!(serde_json::from_value::<State>(stored(None)).unwrap(), superseded(None));
+    }
 }

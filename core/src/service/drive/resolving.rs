@@ -90,9 +90,7 @@ impl Deployer {
             Question::Image { image, required } => {
                 self.found_image(app_state.app.id.clone(), image, required).map(Answer::Image).boxed()
             }
-            Question::Order { source, commit } => {
-                self.newer_deploy(app_state.clone(), revision, source, commit).map(Answer::Order).boxed()
-            }
+            Question::Order { source, commit } => self.read_order(app_state.clone(), revision, source, commit).boxed(),
         };
         Resolving { revision, answer: maybe_done(answer) }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::{OnFailure, Policy},
-    deploy::{Deploy, Newer, Reason, Revision, Scale, State, Status, Trigger},
+    deploy::{Deploy, Reason, Revision, Scale, State, Status, Trigger},
 };
 
 /// How long after a failure a deploy is waited for whose registry has not answered.
@@ -71,9 +71,10 @@ pub(crate) fn meant<'a>(history: &'a [Deploy], revoked: &[Revision]) -> Option<&
     }
 }
 
-/// The newest entry, but for those that came after one with a higher sequence.
+/// The newest entry, but for those that came after one that is newer, and those of which that is not known yet.
 pub(crate) fn last_in_order(history: &[Deploy]) -> Option<&Deploy> {
-    let is_late = |entry: &Deploy| matches!(entry.state, State::Superseded { newer: Some(Newer::Sequence(_)), .. });
+    let is_late =
+        |entry: &Deploy| matches!(entry.state, State::Superseded { newer: Some(_), .. }) || entry.is_to_be_ordered();
     history.iter().rev().find(|entry| !is_late(entry))
 }
 

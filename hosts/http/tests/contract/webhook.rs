@@ -327,6 +327,22 @@ fn a_wait_follows_the_deploy_that_took_its_place() {
 }
 
 #[test]
+fn deploy_of_an_older_run_is_red_once_the_newer_one_was_rolled_back() {
+    let server = server!().run();
+    let app = server.app("api");
+    let of_run = |tag: &str, sequence: u64| {
+        let mut body = image(tag);
+        body["sequence"] = json!(sequence);
+        server.post(&app, &body).header("prefer", "wait=40")
+    };
+    of_run("v3", 12).expect(200);
+    server.manage("POST", &format!("{}/rollback", app.path)).header("prefer", "wait=40").expect(200);
+    let red = of_run("v2", 11).expect(424).json();
+    assert!(red["type"].as_str().unwrap().ends_with("deploy-rolled-back"), "{red}");
+    assert_eq!(red["detail"], "Revision 2, which superseded revision 4, was rolled back");
+}
+
+#[test]
 fn deploy_of_an_older_run_changes_nothing_and_is_answered_by_the_newer_one() {
     let server = server!().run();
     let app = server.app("api");
