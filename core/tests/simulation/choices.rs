@@ -240,36 +240,25 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let workloads = ([also(), also(), also()], proptest::collection::vec(own(), 0..3));
     let checks = proptest::option::weighted(0.4, checks());
     let registry = (proptest::bool::weighted(0.5), proptest::bool::weighted(0.4));
-    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices, workloads, checks, registry)
-        .prop_map(
-            |(
+    let hold_all = proptest::bool::weighted(0.5);
+    (1..=3usize, sometimes(), sometimes(), hold_all, sometimes(), kinds, choices, workloads, checks, registry).prop_map(
+        |(replicas, unsettled, leave, hold_all, polled, kinds, choices, (also, own), checks, (resolves, followed))| {
+            Scenario {
                 replicas,
-                unsettled,
+                settled: !unsettled,
                 leave,
                 hold_all,
                 polled,
+                checks,
                 kinds,
                 choices,
-                (also, own),
-                checks,
-                (resolves, followed),
-            )| {
-                Scenario {
-                    replicas,
-                    settled: !unsettled,
-                    leave,
-                    hold_all,
-                    polled,
-                    checks,
-                    kinds,
-                    choices,
-                    also,
-                    own,
-                    resolves,
-                    followed,
-                }
-            },
-        )
+                also,
+                own,
+                resolves,
+                followed,
+            }
+        },
+    )
 }
 
 fn checks() -> impl Strategy<Value = Checks> {

@@ -45,7 +45,9 @@ impl Rules {
         // The source may have been at another branch meanwhile: what was found there last never was on this one.
         let found = before.iter().rev().find(|entry| entry.trigger == Trigger::Git && !entry.is_entered_anew());
         let last = found.and_then(|entry| entry.commit.as_ref());
-        let returns = last.is_some_and(|last| moves.iter().flatten().all(|head| head != last));
+        // A server that lagged behind may have shown it after what came later.
+        let has_lagged = self.lagged.contains_key(source.branch.as_str());
+        let returns = has_lagged || last.is_some_and(|last| moves.iter().flatten().all(|head| head != last));
         journal.expect(!brought || times > 1 || returns, || {
             format!("revision {revision} was found, and its commit had been brought before")
         });
