@@ -185,7 +185,7 @@ fn source(source: &Source) -> Vec<(&'static str, String)> {
 }
 
 fn listed(lines: &[(&str, String)]) -> String {
-    lines.iter().map(|(name, value)| format!("{name:18}{}\n", escaped(value))).collect()
+    lines.iter().map(|(name, value)| format!("{name:17} {}\n", escaped(value))).collect()
 }
 
 /// Returns kind and name of each workload, or all settings if the server's rollout driver has others.

@@ -50,6 +50,9 @@ impl Registered {
     }
 }
 
+/// Why nothing is read at registries, a clause.
+const FETCHES_NOTHING: &str = "what this server deploys is fetched from no registry, as on the simulated cluster";
+
 /// The sources that apps may have here.
 #[derive(Clone)]
 pub(crate) struct SourceRules {
@@ -83,8 +86,10 @@ impl SourceRules {
                 );
             }
             (Source::Image, Some(_)) if !self.reads_registries => {
-                let why = "this server reads no registries, so that apps cannot follow their repositories.";
-                return invalid(Field::PolicyFollow, why);
+                return invalid(
+                    Field::PolicyFollow,
+                    &format!("no app can follow its repository here: {FETCHES_NOTHING}."),
+                );
             }
             (Source::Image, Some(_)) if policy.poll.is_none() => {
                 return refused("an app that follows its repository is polled; end following instead.".to_owned());
@@ -134,10 +139,12 @@ impl SourceRules {
     /// # Errors
     /// A sentence that says why it cannot.
     fn verifies(&self, requirement: &Requirement) -> Result<(), String> {
-        let verifier = self.image_verifier.as_ref().filter(|_| self.reads_registries).ok_or_else(|| {
-            "this server reads no registries, or verifies no signatures, so that none can be required.".to_owned()
-        });
-        verifier?.check(requirement)
+        let refused = |why: &str| Err(format!("no signature can be required here: {why}."));
+        match &self.image_verifier {
+            _ if !self.reads_registries => refused(FETCHES_NOTHING),
+            Some(verifier) => verifier.check(requirement),
+            None => refused("this server verifies none"),
+        }
     }
 
     /// Returns `Ok` if an app of this source can meet the requirements of its project and its environment.

@@ -184,7 +184,7 @@ fn requirement_is_refused_where_no_signature_is_verified_and_names_what_is_wrong
     let bench = Bench::start();
     let identity = "--require-signature issuer=https://id.example.com,subject=ada@example.com";
     let refused = bench.run(&format!("requirement set {identity}")).exits(1);
-    assert!(refused.err.contains("this server reads no registries"), "{refused:?}");
+    assert!(refused.err.contains("is fetched from no registry, as on the simulated cluster"), "{refused:?}");
     bench.run("requirement set").exits(2);
     let missing = bench.run("requirement set --require-signature key=missing.pub").exits(2);
     assert!(missing.err.contains("missing.pub"), "{missing:?}");

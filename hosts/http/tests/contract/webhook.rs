@@ -336,7 +336,10 @@ fn deploy_of_an_older_run_is_red_once_the_newer_one_was_rolled_back() {
         server.post(&app, &body).header("prefer", "wait=40")
     };
     of_run("v3", 12).expect(200);
-    server.manage("POST", &format!("{}/rollback", app.path)).header("prefer", "wait=40").expect(200);
+    server.manage("POST", &format!("{}/rollback", app.path)).expect(202);
+    let is_back =
+        || server.manage("GET", &format!("{}/deploys/3", app.path)).expect(200).json()["status"] == "succeeded";
+    until("the rollback succeeded", is_back);
     let red = of_run("v2", 11).expect(424).json();
     assert!(red["type"].as_str().unwrap().ends_with("deploy-rolled-back"), "{red}");
     assert_eq!(red["detail"], "Revision 2, which superseded revision 4, was rolled back");
