@@ -62,6 +62,8 @@ pub(crate) struct Callers {
     turn: u64,
     /// The turn since which nothing has happened to the webhook but an answered enable, if so.
     good_since: Option<u64>,
+    /// The turn of the last call that may change the webhook.
+    last_touched: u64,
 }
 
 /// The caller's next act after an answer.
@@ -84,6 +86,7 @@ impl Callers {
             tokens: Vec::new(),
             turn: 0,
             good_since: None,
+            last_touched: 0,
         }
     }
 
@@ -131,6 +134,7 @@ impl Callers {
         }
         if touches_webhook(&call.request) {
             self.good_since = None;
+            self.last_touched = call.turn;
         }
     }
 
@@ -210,7 +214,9 @@ impl Callers {
             Answer::Token(secret) => {
                 self.buries(call.turn);
                 self.turn += 1;
-                let others = self.calls.values().any(|other| other.running > 0 && touches_webhook(&other.request));
+                // One that was made later, and has been answered by now, may have come after it.
+                let others = self.last_touched != call.turn
+                    || self.calls.values().any(|other| other.running > 0 && touches_webhook(&other.request));
                 self.good_since = (!others).then_some(self.turn);
                 self.tokens.push(Issued { token: secret.token, turn: self.turn, dead: false });
                 Next::Probe
