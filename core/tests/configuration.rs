@@ -283,6 +283,23 @@ fn image_after_a_first_version_that_failed_runs_with_what_was_set() {
 }
 
 #[test]
+fn first_version_that_a_newer_one_replaced_passes_on_what_was_set() {
+    let world = World::new(SECOND);
+    world.run(async {
+        world.cluster.script("v1", Script::crashes());
+        world.cluster.script("v2", Script::hangs());
+        let access = world.app("api", leave()).await;
+        assert_eq!(world.configured(&access, &[("A", "one")]).await.status(), Status::Failed);
+        let replaced = world.deploy(&access, &api("v2")).await.unwrap().deploy.revision;
+        world.sleep(3).await;
+        assert_eq!(world.deployed(&access, &api("v3")).await.status(), Status::Succeeded);
+        assert_eq!(world.entry(&access, replaced.get()).await.status(), Status::Superseded);
+        world.runs(&access, &[("A", "one")]).await;
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
 fn staged_change_is_part_of_the_next_one_and_of_no_rollback() {
     let world = World::new(SECOND);
     world.run(async {

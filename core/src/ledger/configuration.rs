@@ -130,9 +130,10 @@ impl AppState {
         self.staged.or_else(|| self.configured()?.configuration)
     }
 
-    /// The version whose configuration is the app's: the current one; until one has succeeded, the one that failed last.
+    /// The version whose configuration is the app's: the current one; until one has succeeded, the one that ended last on the
+    /// cluster, also if a newer one took its place.
     pub fn configured(&self) -> Option<&Arc<Deploy>> {
-        self.current.as_ref().or_else(|| self.failed_first())
+        self.current.as_ref().or(self.ended_on_cluster.as_ref())
     }
 
     /// The version that failed or was cancelled last on the cluster; `None` once one has succeeded.

@@ -64,7 +64,8 @@ impl Deployer {
             if let Some(made_with) = made_with {
                 variables.settings = made_with;
             }
-            let is_staged = request.staged || state.configured().is_none();
+            let has_version = state.current.is_some() || state.failed_first().is_some();
+            let is_staged = request.staged || !has_version;
             configuration::check(&state, is_staged, request.if_current, &access.cause_of(Trigger::Config))?;
             if variables == before && (is_staged || state.staged.is_none()) {
                 return Ok(Configured::Unchanged);

@@ -48,7 +48,7 @@ impl Known {
         }
         let revoked: Vec<Revision> = self.view.revocations().collect();
         let current = if new.is_restore() { model::good(before, &revoked) } else { model::current(before) };
-        let of_current = current.or(model::failed_first(before)).and_then(|configured| configured.configuration);
+        let of_current = current.or(model::ended_first(before)).and_then(|configured| configured.configuration);
         let is_return = new.trigger == Trigger::Rollback && current.is_some();
         let is_staged = self.staged.iter().any(|staged| staged.is_some() && *staged == new.configuration);
         let right = new.configuration == of_current || (is_staged && !is_return);

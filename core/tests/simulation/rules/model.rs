@@ -14,11 +14,15 @@ pub(crate) fn current(history: &[Deploy]) -> Option<&Deploy> {
     history.iter().rev().find(|entry| entry.status() == Status::Succeeded)
 }
 
-/// The version that failed or was cancelled last on the cluster, if none has succeeded.
-pub(crate) fn failed_first(history: &[Deploy]) -> Option<&Deploy> {
+/// The version that ended last on the cluster, if none has succeeded.
+pub(crate) fn ended_first(history: &[Deploy]) -> Option<&Deploy> {
     let ended = history.iter().rev().find(|entry| entry.touched && entry.is_terminal());
-    let failed = ended.filter(|ended| matches!(ended.status(), Status::Failed | Status::Cancelled));
-    failed.filter(|_| current(history).is_none())
+    ended.filter(|_| current(history).is_none())
+}
+
+/// The same, if it failed or was cancelled.
+pub(crate) fn failed_first(history: &[Deploy]) -> Option<&Deploy> {
+    ended_first(history).filter(|ended| matches!(ended.status(), Status::Failed | Status::Cancelled))
 }
 
 /// The version to return to: the current one, or, where its verification was revoked, the one to return to before it, unless
