@@ -32,7 +32,9 @@ impl Rules {
         }
         journal.count(format!("effect: accepted, {}", new.trigger));
         // The entry's time is no earlier than the store's, by which a lock ends.
-        let is_locked = known.view.app.locks.in_force(new.created_at).next().is_some();
+        // The lock may have been ended in the same write, before it.
+        let is_in_force = |view: &AppState| view.app.locks.in_force(new.created_at).next().is_some();
+        let is_locked = is_in_force(&known.view) && is_in_force(view);
         journal.expect(!is_locked || new.trigger == Trigger::Rollback, || {
             format!("revision {revision} was accepted in spite of a lock")
         });
