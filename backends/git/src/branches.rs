@@ -174,9 +174,10 @@ impl BranchReader for GitBranchReader {
     }
 
     async fn log(&self, app: &AppId, source: &GitSource) -> Result<BranchLog> {
-        let open = self.open_source(app, source, Priority::Waiting).await?;
+        // Who waits for the turn keeps no other read from its permit.
         let closed = |error| PortError::unavailable("no branch is fetched any more".to_owned(), error);
         let _turn = self.fetches.acquire().await.map_err(closed)?;
+        let open = self.open_source(app, source, Priority::Waiting).await?;
         for format in log::FORMATS {
             if let Some(log) = self.fetched(source, &open, format).await? {
                 return Ok(log);

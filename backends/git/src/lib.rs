@@ -17,8 +17,8 @@ mod environment;
 mod git_error;
 mod invocation;
 mod limiter;
+mod limits;
 mod log;
-mod memory;
 mod process;
 
 pub use addresses::{Addresses, Unresolved};
@@ -27,4 +27,4 @@ pub use credentials::{CredentialFiles, Credentials};
 pub use git_error::{GitError, SshError};
 pub use invocation::Invocation;
 pub use limiter::{Limiter, Permit, Priority};
-pub use memory::limit_memory;
+pub use limits::limit_memory;

@@ -26,6 +26,9 @@ pub(crate) const LEFT_AFTER: Duration = Duration::from_secs(60 * 60);
 /// The kinds of names that commits have, the usual one first.
 pub(crate) const FORMATS: [&str; 2] = ["sha1", "sha256"];
 
+/// Lists the fetched commits, each with its parents.
+pub(crate) const LIST: [&str; 5] = ["rev-list", "--parents", LISTED_MAX, FETCHED, "--"];
+
 /// Returns the arguments by which git makes a repository of this kind to fetch into.
 pub(crate) fn init(format: &str) -> [String; 5] {
     ["init", "-q", "--bare", "--template=", &format!("--object-format={format}")].map(str::to_owned)
@@ -35,9 +38,6 @@ pub(crate) fn init(format: &str) -> [String; 5] {
 pub(crate) fn is_of_another_format(error: &str) -> bool {
     error.contains("mismatched algorithms")
 }
-
-/// Lists the fetched commits, each with its parents.
-pub(crate) const LIST: [&str; 5] = ["rev-list", "--parents", LISTED_MAX, FETCHED, "--"];
 
 /// Returns the arguments by which git fetches the newest commits of a branch.
 pub(crate) fn fetch(url: &str, reference: &str) -> Vec<String> {

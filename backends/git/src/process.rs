@@ -12,7 +12,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::memory::{limit_files, limit_memory};
+use crate::limits::{limit_files, limit_memory};
 
 /// The most bytes of memory that each process of a read may have: git, and its helper for https or ssh. A helper needs some
 /// 12 MiB for TLS, and 8 MiB more where it resolves names itself.

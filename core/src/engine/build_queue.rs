@@ -327,7 +327,7 @@ fn begin(app_state: &AppState, source: &GitSource, now: Timestamp) -> BuildStep 
             if let Some(required) = app_state.app.required().first() {
                 return BuildStep::Record(vec![resolving::unsigned(deploy, required, BUILT_HERE)]);
             }
-            if deploy.is_to_be_resolved() {
+            if deploy.is_to_be_ordered() {
                 return BuildStep::Idle;
             }
             let source = source.fingerprint();

@@ -351,9 +351,7 @@ impl PollSource {
 /// is a branch that was reset: its head is older than the commit that was deployed from it, and a single poll does not
 /// prove that.
 pub fn decide(app_state: &AppState, entries: &[Deploy], head: &Commit, finding: &Finding) -> HeadDecision {
-    // An image that was entered anew does not tell where the branch was: its first entry does.
-    // A commit that was out of order was not deployed: the branch had left it.
-    let brought = || entries.iter().filter(|entry| !entry.is_entered_anew() && !entry.is_out_of_order());
+    let brought = || entries.iter().filter(|entry| entry.moves_branch());
     let of = |commit: &Commit| {
         let commit = commit.clone();
         brought().filter(move |entry| entry.commit.as_ref().is_some_and(|known| known.may_be(&commit)))

@@ -187,9 +187,10 @@ pub(super) fn answered(state: &mut State, revision: Revision, answer: Answer, no
         return None;
     }
     state.resolve.under_way = None;
+    let outage = state.resolve.outage.take();
     let deploy = waiting(state, revision)?.clone();
     match answer {
-        Answer::Image(answer) => answered_by_registry(state, deploy, answer, now),
+        Answer::Image(answer) => answered_by_registry(state, deploy, (answer, outage), now),
         Answer::Order { source, newer } => ordering::answered(state, &deploy, &source, newer),
     }
 }
@@ -197,10 +198,9 @@ pub(super) fn answered(state: &mut State, revision: Revision, answer: Answer, no
 fn answered_by_registry(
     state: &mut State,
     deploy: Deploy,
-    answer: Result<Box<FoundImage>, NotResolved>,
+    (answer, outage): (Result<Box<FoundImage>, NotResolved>, Option<Unanswered>),
     now: Timestamp,
 ) -> Option<Effect> {
-    let outage = state.resolve.outage.take();
     if is_outdated(&state.app_state.app.required(), &answer) {
         return None;
     }

@@ -134,7 +134,7 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
     let is_answered =
         matches!(deploy.resolution.as_deref(), Some(Resolution::Resolved { .. } | Resolution::Unresolved { .. }));
     // The answer of a commit's source leaves no other mark.
-    let may_be_ordered = deploy.trigger == Trigger::Webhook && deploy.image.is_none() && deploy.sequence.is_none();
+    let may_be_ordered = deploy.may_have_been_ordered() && deploy.image.is_none();
     let least = u32::from(is_answered);
     let most = least.max(u32::from(may_be_ordered && deploy.resolution.is_none()));
     let is_in_step = if deploy.state == State::Queued { deploy.step <= most } else { deploy.step > least };
@@ -201,8 +201,7 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
             expect(named.is_none_or(is_of), "names another sequence than the newer one has");
         }
         State::Superseded { by, rollback, newer: Some(Newer::Commit(newer)) } => {
-            let is_judged = deploy.trigger == Trigger::Webhook && deploy.sequence.is_none() && deploy.image.is_none();
-            expect(is_judged && !rollback, "is older by its commit, and no posted commit without a sequence");
+            expect(may_be_ordered && !rollback, "is older by its commit, and no posted commit without a sequence");
             expect(*by < revision && !deploy.touched, "went on although its commit is older");
             let named = history.iter().find(|other| other.revision == *by);
             let is_of = |other: &Deploy| other.commit.as_ref().is_some_and(|commit| commit.may_be(newer));

@@ -154,10 +154,7 @@ pub fn decide(
     pushed: &PushedCommit,
     branch_head: &BranchHead,
 ) -> PushDecision {
-    // An image that was entered anew is no push of its own: the branch moved when its first entry was accepted.
-    // One that was out of order did not move it.
-    let is_move = |entry: &&Deploy| !entry.is_entered_anew() && !entry.is_out_of_order();
-    let brought: Vec<&Deploy> = entries.iter().filter(is_move).collect();
+    let brought: Vec<&Deploy> = entries.iter().filter(|entry| entry.moves_branch()).collect();
     if let Some(late) = late(source, &brought, pushed, branch_head) {
         return PushDecision::Ignore(format!("Nothing was done: {late}."));
     }

@@ -496,6 +496,12 @@ impl Deploy {
         self.image.is_none() && self.is_to_be_resolved()
     }
 
+    /// Returns whether the branch came to the deploy's commit as it was accepted: an image that was entered anew came before, and the
+    /// branch had left a commit that was out of order.
+    pub fn moves_branch(&self) -> bool {
+        !self.is_entered_anew() && !self.is_out_of_order()
+    }
+
     /// Returns whether the source of the deploy's commit may have been asked whether that is older than what came before.
     pub fn may_have_been_ordered(&self) -> bool {
         self.trigger == Trigger::Webhook && self.sequence.is_none() && self.commit.is_some()

@@ -5,10 +5,9 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION};
 use rollhook_api::{Deploy, DeployAnswer, Kind, Local, Operation, Progress, Standing, ends_within};
 use rollhook_core::{
-    deploy::{State, Trigger},
-    ledger::AppState,
+    deploy::{self, State, Trigger},
     request::Refusal,
-    service::{Authorized, Waited},
+    service::{Authorized, Deployer, Waited},
 };
 
 use crate::{
@@ -103,9 +102,11 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
     }
     now.progress = Progress::shown(waited.last(), deployer.progress_of(&access, waited.last()).await.as_ref());
     let (kind, what) = match &waited.last().state {
-        State::Succeeded { .. } => match deployer.state(&access).await {
-            Ok(state) if is_rolled_back(&waited, &state) => (Kind::DeployRolledBack, "was rolled back"),
-            Ok(_) | Err(_) => return Ok(reply::json(StatusCode::OK, &now)),
+        State::Succeeded { .. } => match earlier(&waited) {
+            Some(earlier) if is_rolled_back(deployer, &access, earlier).await => {
+                (Kind::DeployRolledBack, "was rolled back")
+            }
+            Some(_) | None => return Ok(reply::json(StatusCode::OK, &now)),
         },
         State::Queued
         | State::Building { .. }
@@ -132,13 +133,16 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
     })
 }
 
-/// Returns whether an earlier deploy, which superseded one that came too late, has been rolled back since: neither of them runs.
-fn is_rolled_back(waited: &Waited, state: &AppState) -> bool {
-    let earlier = waited.superseded_by.as_ref().filter(|last| last.revision < waited.deploy.revision);
-    earlier.is_some_and(|last| {
-        let current = state.current.as_ref().filter(|current| current.revision > last.revision);
-        current.is_some_and(|current| current.trigger == Trigger::Rollback && current.effective != last.effective)
-    })
+/// Returns the earlier deploy that superseded this one, which came too late.
+fn earlier(waited: &Waited) -> Option<&deploy::Deploy> {
+    waited.superseded_by.as_ref().filter(|last| last.revision < waited.deploy.revision)
+}
+
+/// Returns whether a deploy that succeeded has been rolled back since. A state that cannot be read shows nothing of that.
+async fn is_rolled_back(deployer: &Deployer, access: &Authorized, succeeded: &deploy::Deploy) -> bool {
+    let Ok(state) = deployer.state(access).await else { return false };
+    let current = state.current.as_ref().filter(|current| current.revision > succeeded.revision);
+    current.is_some_and(|current| current.trigger == Trigger::Rollback && current.effective != succeeded.effective)
 }
 
 /// Returns the problem of a deploy that did not succeed, or whose successor did not; `deploy` is the last of them.

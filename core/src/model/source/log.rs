@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_that_the_log_does_not_tell_is_not_older() {
+    fn commit_whose_place_is_not_known_is_not_older() {
         let is_older = |commit: &str, than: &str| log().is_older(&sha(commit), &sha(than));
         assert!(!is_older("a", "e"), "before the log begins");
         assert!(!is_older("b", "f") && !is_older("f", "b"), "of another branch");

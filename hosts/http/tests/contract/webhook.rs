@@ -326,15 +326,19 @@ fn a_wait_follows_the_deploy_that_took_its_place() {
     }
 }
 
+/// The deploy of an image that has this place among those of the webhook.
+fn in_sequence(tag: &str, sequence: Value) -> Value {
+    let mut body = image(tag);
+    body["sequence"] = sequence;
+    body
+}
+
 #[test]
 fn deploy_of_an_older_run_is_red_once_the_newer_one_was_rolled_back() {
     let server = server!().run();
     let app = server.app("api");
-    let of_run = |tag: &str, sequence: u64| {
-        let mut body = image(tag);
-        body["sequence"] = json!(sequence);
-        server.post(&app, &body).header("prefer", "wait=40")
-    };
+    let of_run =
+        |tag: &str, sequence: u64| server.post(&app, &in_sequence(tag, json!(sequence))).header("prefer", "wait=40");
     of_run("v3", 12).expect(200);
     server.manage("POST", &format!("{}/rollback", app.path)).expect(202);
     let is_back =
@@ -349,12 +353,7 @@ fn deploy_of_an_older_run_is_red_once_the_newer_one_was_rolled_back() {
 fn deploy_of_an_older_run_changes_nothing_and_is_answered_by_the_newer_one() {
     let server = server!().run();
     let app = server.app("api");
-    let body = |tag: &str, sequence: Value| {
-        let mut body = image(tag);
-        body["sequence"] = sequence;
-        body
-    };
-    let of_run = |tag: &str, sequence: Value| server.post(&app, &body(tag, sequence));
+    let of_run = |tag: &str, sequence: Value| server.post(&app, &in_sequence(tag, sequence));
     of_run("v3", json!(12)).header("prefer", "wait=40").expect(200);
     let late = of_run("v2", json!(11)).expect(202).json();
     assert_eq!((&late["status"], &late["superseded_by"]), (&json!("superseded"), &json!(2)), "{late}");
@@ -362,7 +361,7 @@ fn deploy_of_an_older_run_changes_nothing_and_is_answered_by_the_newer_one() {
     assert_eq!((&late["reason"], &late["message"]), (&json!("older-sequence"), &json!(message)));
     let waited = of_run("v2", json!("11")).header("prefer", "wait=40").expect(200).json();
     assert_eq!((&waited["revision"], &waited["superseded_by"]), (&json!(4), &json!(2)), "{waited}");
-    let signed = server.call("POST", &app.hook).json(&body("v1", json!(1))).sign(&app.token).expect(202).json();
+    let signed = server.call("POST", &app.hook).json(&in_sequence("v1", json!(1))).sign(&app.token).expect(202).json();
     assert_eq!(signed["status"], "superseded", "an old call that is sent again brings nothing back: {signed}");
 
     let shown = || server.manage("GET", &app.path).expect(200).json();
@@ -380,13 +379,14 @@ fn deploy_of_an_older_run_changes_nothing_and_is_answered_by_the_newer_one() {
         );
     }
     // A person's deploy is in order whenever it comes.
-    let by_hand = server.manage("POST", &format!("{}/deploys", app.path)).json(&body("v2", json!("first"))).expect(202);
+    let by_hand =
+        server.manage("POST", &format!("{}/deploys", app.path)).json(&in_sequence("v2", json!("first"))).expect(202);
     assert!(by_hand.json()["revision"] == 6 && by_hand.json()["status"] != "superseded", "{}", by_hand.text());
     assert_eq!(shown()["highest_sequence"], 12);
 
     let enabled = server.manage("POST", &format!("{}/webhook", app.path)).expect(200).json();
     assert_eq!(shown()["highest_sequence"], json!(null));
-    let anew = server.call("POST", &app.hook).json(&body("v5", json!(1)));
+    let anew = server.call("POST", &app.hook).json(&in_sequence("v5", json!(1)));
     let anew =
         anew.header("x-service-token", enabled["token"].as_str().unwrap()).header("prefer", "wait=40").expect(200);
     assert_eq!(anew.json()["status"], "succeeded");
