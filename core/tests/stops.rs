@@ -413,3 +413,32 @@ fn stop_takes_the_role_and_heeds_locks_and_what_the_caller_believes_to_be_curren
         assert_eq!(world.quiet(&access).await.len(), 1);
     });
 }
+
+#[test]
+fn restore_after_a_deploy_that_took_the_place_of_another_restore_leaves_the_app_running() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app_of_three(Policy::default()).await;
+        world.cluster.script("api:v1", Script::default().after(Duration::from_secs(3_600)));
+        world.cluster.script("api:crash", Script::crashes());
+        world.scale(&access, Scale::Stop).await.unwrap();
+        world.sleep(1).await;
+        world.deployer.cancel(&access, revision(2)).await.unwrap();
+        world.sleep(5).await;
+        // It takes the place of the restore, which was to start the app.
+        world.deploy(&access, &api("crash")).await.unwrap();
+        world.sleep(15).await;
+        world.cluster.script("api:v1", Script::default());
+        let history = world.quiet(&access).await;
+        let scales: Vec<_> = history.iter().map(|entry| (entry.is_restore(), entry.scale)).collect();
+        let expected = [
+            (false, Scale::Keep),
+            (false, Scale::Stop),
+            (true, Scale::Start),
+            (false, Scale::Start),
+            (true, Scale::Start),
+        ];
+        assert_eq!(scales, expected, "{history:?}");
+        assert_eq!((world.pods(&access).await, world.stopped_since(&access).await), (3, None));
+    });
+}

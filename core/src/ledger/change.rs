@@ -239,6 +239,7 @@ impl Change {
                 state.ended_on_cluster.take_if(|known| is_older(known));
                 let good = state.last_good().cloned();
                 state.current = Some(Arc::new(deploy.without_evidence()));
+                state.current_is_stopped = state.stopped.is_some();
                 let state = before.as_deref().map(|before| &before.state);
                 let began = if let Some(State::RollingOut { since, .. }) = state { *since } else { deploy.created_at };
                 self.begin_watch(&deploy, began, good);

@@ -54,6 +54,9 @@ pub struct AppState {
     /// The stop of the app; `None` while it is not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
+    /// Whether the app was stopped as its current version succeeded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub current_is_stopped: bool,
     /// The image that following has decided on last: only a newer one is deployed by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Box<Followed>>,
@@ -125,6 +128,7 @@ impl AppState {
             staged_keys: Vec::new(),
             revoked: Vec::new(),
             stopped: None,
+            current_is_stopped: false,
             followed: None,
             hinted_at: None,
             last_restore: None,

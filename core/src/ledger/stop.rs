@@ -2,7 +2,7 @@
 
 use super::{AppState, NewDeploy, redeploy};
 use crate::{
-    deploy::{Deploy, Revision, Scale, Status, Stopped, Trigger},
+    deploy::{Deploy, Revision, Scale, Status, Stopped},
     request::{Cause, Refusal},
 };
 
@@ -29,16 +29,14 @@ pub fn deploy(
     Ok(NewDeploy { scale, ..deploy })
 }
 
-/// Returns what a return to the current version does to the number of instances: it takes back a stop or start that did
-/// not succeed, and repeats what an earlier return of that kind was to do. A return from anything else leaves the
-/// number as it is.
+/// Returns what a return to the current version does to the number of instances: where a stop or start did not succeed, the app is
+/// stopped or runs as it did with the current version. A return from anything else leaves the number as it is.
 pub fn of_return(state: &AppState) -> Scale {
-    match state.on_cluster() {
-        Some(top) if top.status() == Status::Succeeded => Scale::Keep,
-        Some(top) if top.trigger == Trigger::Rollback => top.scale,
+    match state.on_cluster().filter(|top| top.status() != Status::Succeeded && !top.scale.is_keep()) {
         // The app was stopped before: a return does not start it.
         Some(top) if is_repeated(state, top) => Scale::Keep,
-        Some(top) => top.scale.reversed(),
+        Some(_) if state.current_is_stopped => Scale::Stop,
+        Some(_) => Scale::Start,
         None => Scale::Keep,
     }
 }

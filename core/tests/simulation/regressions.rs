@@ -387,3 +387,9 @@ fn restore_that_takes_a_stop_back_keeps_what_the_stop_never_came_to() {
     let also = [LISTS[1], LISTS[0], LISTS[0]];
     hold(Scenario { kinds: [Kind::Git, Kind::Image], also, polled: false, ..polled(2, choices) });
 }
+
+#[test]
+fn a_restore_keeps_no_instance_that_a_cancelled_stop_has_ended() {
+    let stop = ask(Ask::Scale { app: 0, stop: true, expects: Expects::Current, key: Key::None });
+    holds(vec![Choice::Pass(3_000), stop, ask(Ask::Cancel { app: 0, back: 0 }), post("crash"), Choice::Pass(90_000)]);
+}

@@ -1,6 +1,7 @@
 //! Seeds: each is one scenario; one that breaks a rule is made as short as it gets, and told.
 
 use std::{
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
@@ -32,9 +33,9 @@ pub(crate) struct Played {
     pub(crate) tally: Tally,
 }
 
-/// Plays seeds, each in one thread, until one breaks a rule.
-pub(crate) fn all(count: u64, promise: Option<Promise>) -> Played {
-    let (next, broken) = (AtomicU64::new(0), AtomicU64::new(count));
+/// Plays these seeds, each in one thread, until one breaks a rule.
+pub(crate) fn all(seeds: Range<u64>, promise: Option<Promise>) -> Played {
+    let (next, broken) = (AtomicU64::new(seeds.start), AtomicU64::new(seeds.end));
     let tally = Mutex::new(Tally::new());
     let work = || {
         let mut counted = Tally::new();
@@ -54,7 +55,7 @@ pub(crate) fn all(count: u64, promise: Option<Promise>) -> Played {
     };
     std::thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
     let broken = broken.into_inner();
-    Played { broken: (broken < count).then_some(broken), tally: tally.into_inner().unwrap() }
+    Played { broken: (broken < seeds.end).then_some(broken), tally: tally.into_inner().unwrap() }
 }
 
 /// The seed's event log.

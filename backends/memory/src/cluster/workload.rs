@@ -144,7 +144,8 @@ impl Running {
         // A rollout that has ended no old pod leaves them to the next one. Pods that were kept are older than those that
         // were made beside them.
         let untouched = self.old.take().filter(|_| ended == 0 && self.kept.is_none());
-        self.old = Some(untouched.or(self.kept.take()).unwrap_or(before));
+        // One that was stopped has none left.
+        self.old = untouched.or(self.kept.take()).or((self.pods > 0).then_some(before));
         self.rollouts += 1;
     }
 

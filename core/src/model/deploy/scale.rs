@@ -31,16 +31,6 @@ impl Scale {
     pub const fn is_keep(&self) -> bool {
         matches!(self, Self::Keep)
     }
-
-    /// Returns the change that takes this one back.
-    #[must_use]
-    pub const fn reversed(self) -> Self {
-        match self {
-            Self::Keep => Self::Keep,
-            Self::Stop => Self::Start,
-            Self::Start => Self::Stop,
-        }
-    }
 }
 
 /// The stop of an app that is stopped.

@@ -17,7 +17,12 @@ impl Known {
             Scale::Keep => true,
             Scale::Stop | Scale::Start if new.trigger == Trigger::Rollback => {
                 journal.count(takes_back);
-                self.tops.iter().any(|top| !top.scale.is_keep() && top.status() != Status::Succeeded)
+                let was_stopped = model::current(before).is_some_and(|current| {
+                    let until = before.iter().position(|entry| entry.revision == current.revision).unwrap_or_default();
+                    model::is_stopped(&before[..=until])
+                });
+                let is_back = was_stopped == (new.scale == Scale::Stop);
+                is_back && self.tops.iter().any(|top| !top.scale.is_keep() && top.status() != Status::Succeeded)
             }
             Scale::Stop => new.is_redeploy(),
             Scale::Start => new.is_redeploy() && model::is_stopped(before),
