@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rollhook_core::{
     app::{self, App, AppId, AppUid, OnFailure, Policy, Source},
-    deploy::{Actor, AdmissionId, Deploy, Outage, Revision, Scale, State, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Order, Outage, Revision, Scale, State, Trigger},
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{AppCommit, Version},
     replica::ReplicaId,
@@ -159,10 +159,9 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
         adopted: false,
         scale: Scale::Keep,
         configuration: None,
-        sequence: None,
+        order: Order::Unstated,
         unreleased: false,
         is_unproven: false,
-        is_unordered: false,
         resolves: false,
         trace: None,
         committed_at: None,

@@ -547,7 +547,7 @@ fn commit_that_is_not_known_to_be_older_is_built() {
         is_built(&webhook, "d4", "the head").await;
         is_built(&webhook, "e5", "no commit of the branch").await;
         is_built(&access, "a1", "a person's").await;
-        let sequence = DeployRequest::commit(sha("c3")).with(|request| request.sequence = Sequence::new(7));
+        let sequence = DeployRequest::commit(sha("c3")).with(|request| request.order = Sequence::new(7).into());
         let counted = world.deployer.submit(&webhook, sequence).await.unwrap().deploy.revision;
         assert_eq!(world.ended(&access, counted.get()).await.status(), Status::Succeeded, "its number says so");
         world.builds.silence_source(&git_source());

@@ -518,7 +518,10 @@ fn explanation_lists_each_tag_with_its_place_and_what_comes_of_it() {
         assert!(matches!(tags[3], ("v1", Place::Unfollowed(_))), "{tags:?}");
         following.sleep(POLL).await;
         let explained = following.deployer.explain_following(access).await.unwrap();
-        assert_eq!(explained.standing, Standing::Followed);
+        assert!(matches!(explained.standing, Standing::Deployed(by) if by.get() == 2), "{explained:?}");
+        following.world.rolled_back(access).await;
+        let explained = following.deployer.explain_following(access).await.unwrap();
+        assert!(matches!(explained.standing, Standing::Held(by) if by.get() == 3), "{explained:?}");
         following.registry.answers(Answering::Failing);
         let away = following.deployer.explain_following(access).await;
         assert!(matches!(away, Err(Refusal::RegistryUnavailable { .. })));

@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     app::Policy,
-    image::{ImageLabels, Tag},
-    ports::{Clock, Platform, Resolved},
+    image::{ImageLabels, Platform, Tag},
+    ports::{Clock, Resolved},
     request::{Refusal, RefusalKind},
     service::{Authorized, Deployer},
 };

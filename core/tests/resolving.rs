@@ -10,7 +10,7 @@ use rollhook_core::{
     deploy::{Deploy, Reason, Resolution, Status, Trigger},
     image::{ImageLabels, ImageRef},
     ports::{Clock, Resolved},
-    request::{PolicyChange, RollbackRequest},
+    request::{Field, PolicyChange, Refusal, RollbackRequest},
     service::{Authorized, Deployer},
 };
 use rollhook_memory::{Answering, Script, SimulatedRegistry};
@@ -268,30 +268,36 @@ fn failed_version_is_restored_once_a_newer_image_turns_out_to_be_missing() {
     });
 }
 
-#[test]
-fn process_that_reads_no_registries_deploys_by_the_tag_and_says_so() {
-    let images = Images::new();
-    images.run(Policy::default(), async |_| ());
-    // The process that accepts reads registries, and the one that drives does not.
+/// Returns the end of a deploy that was accepted by a process that reads registries, and is driven by one that reads none.
+fn driven_without_a_registry(images: &Images) -> Deploy {
     let access = images.world.idle(async {
         let access = images.world.access(&"shop-test/api".parse().unwrap()).await;
         images.world.clock.sleep(Duration::from_secs(60)).await;
         images.accepted(&access, &api("v2")).await;
         access
     });
-    images.world.run(async {
-        let deployed = images.world.ended(&access, 2).await;
-        assert_eq!((deployed.status(), gap(&deployed)), (Status::Succeeded, "this process reads no registries"));
-    });
+    images.world.run(images.world.ended(&access, 2))
 }
 
 #[test]
-fn app_that_requires_the_answer_fails_where_no_process_reads_registries() {
+fn process_that_reads_no_registries_deploys_by_the_tag_and_says_so() {
     let images = Images::new();
-    images.world.run(async {
-        let access = images.world.register("api", with(Resolve::Require)).await;
-        let failed = images.world.ended(&access, 1).await;
-        assert_eq!((reason(&failed).0.as_str(), failed.touched), (Reason::IMAGE_NOT_RESOLVED, false));
+    images.run(Policy::default(), async |_| ());
+    let deployed = driven_without_a_registry(&images);
+    assert_eq!((deployed.status(), gap(&deployed)), (Status::Succeeded, "this process reads no registries"));
+}
+
+#[test]
+fn answer_is_required_only_where_a_registry_is_read() {
+    let images = Images::new();
+    images.run(with(Resolve::Require), async |_| ());
+    let failed = driven_without_a_registry(&images);
+    assert_eq!((reason(&failed).0.as_str(), failed.touched), (Reason::IMAGE_NOT_RESOLVED, false));
+    images.world.idle(async {
+        let asked = world::registration("web", with(Resolve::Require));
+        let refused = images.world.deployer.register(&images.world.operator, asked, None).await.unwrap_err();
+        let said = "require needs the answer of a registry, and this server reads no registries: set it to auto.";
+        assert_eq!(refused, Refusal::InvalidField(Field::PolicyResolve, said.to_owned()));
     });
 }
 

@@ -367,7 +367,7 @@ fn stepping_an_idle_app_does_nothing() {
 
 /// The request of a pipeline of this number.
 fn of_run(tag: &str, number: u64) -> DeployRequest {
-    request(&api(tag)).with(|request| request.sequence = Sequence::new(number))
+    request(&api(tag)).with(|request| request.order = Sequence::new(number).into())
 }
 
 #[test]

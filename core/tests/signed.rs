@@ -518,7 +518,7 @@ fn answer_that_was_judged_by_the_requirements_of_before_is_not_recorded() {
         let stored = state.unfinished(deploy.revision).unwrap().clone();
         assert!(stored.is_to_be_resolved());
         let answered = |met: &[Required]| {
-            let resolution = Resolution::resolved(ImageLabels::default(), &[], met);
+            let resolution = Resolution::resolved(ImageLabels::default(), &[], &[], met);
             Deploy {
                 digest: Some(digest(2)),
                 resolution: Some(Box::new(resolution)),

@@ -171,7 +171,7 @@ fn is_what_was_posted(body: &[u8], request: &DeployRequest) {
     if let Ok(posted) = serde_json::from_slice::<Value>(body) {
         assert_eq!((image.as_deref(), commit.as_deref()), (posted["image"].as_str(), posted["commit"].as_str()));
     }
-    if let (Some(sequence), Ok(posted)) = (request.sequence, serde_json::from_slice::<Value>(body)) {
+    if let (Some(sequence), Ok(posted)) = (request.order.sequence(), serde_json::from_slice::<Value>(body)) {
         let digits = posted["sequence"].as_str().map_or_else(|| posted["sequence"].to_string(), str::to_owned);
         assert_eq!(sequence.to_string(), digits);
     }

@@ -76,8 +76,8 @@ fn server(answers: impl IntoIterator<Item = Vec<u8>>) -> (String, Receiver<Seen>
         for answer in answers {
             let (mut stream, _) = listener.accept().unwrap();
             let request = read(&stream);
+            let _ = sender.send(request); // first, as a test reads it as soon as it has the answer
             let _ = stream.write_all(&answer);
-            let _ = sender.send(request);
         }
     });
     (url, seen)

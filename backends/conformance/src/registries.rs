@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use rollhook_core::{
     app::Namespace,
-    image::{Digest, ImageLabels, ImageRef, Tag},
-    ports::{Platform, Registry},
+    image::{Digest, ImageLabels, ImageRef, Platform, Tag},
+    ports::Registry,
 };
 
 use crate::report::Can;

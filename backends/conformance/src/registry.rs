@@ -6,8 +6,8 @@ use futures_util::{FutureExt, select_biased};
 use rollhook_core::{
     Error, Result,
     error::Entity,
-    image::{ImageLabels, ImageRef, Tag},
-    ports::{Platform, Resolved, TagPage, TagQuery},
+    image::{ImageLabels, ImageRef, Platform, Tag},
+    ports::{Resolved, TagPage, TagQuery},
 };
 
 use crate::{

@@ -6,7 +6,7 @@ use rollhook_core::{
     app::{App, AppId, AppUid, Hold, Policy, Settings, Source, Target},
     configuration::{Configuration, ConfigurationId, SALT_BYTES, Variable, Variables, VariablesChange},
     deploy::{
-        Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger, WorkloadEnd,
+        Actor, AdmissionId, Deploy, Evidence, Order, Origin, Reason, Revision, Scale, State, Trigger, WorkloadEnd,
         WorkloadEvidence,
     },
     image::{Digest, ImageRef},
@@ -108,14 +108,13 @@ pub fn deploy(tag: &str) -> NewDeploy {
         effective: None,
         unreleased: false,
         is_unproven: false,
-        is_unordered: false,
         resolves: false,
         adopted: false,
         scale: Scale::Keep,
         configuration: None,
         trace: None,
         committed_at: None,
-        sequence: None,
+        order: Order::Unstated,
     }
 }
 

@@ -78,12 +78,12 @@ def tree(root):
     return files
 
 
-def image(files, capabilities, entrypoint, environment, user):
+def image(files, capabilities, entrypoint, environment, user, architecture):
     """The blobs of a one-layer image: config, layer, manifest."""
     files = pack(files, capabilities)
     layer = gzip.compress(files, 1, mtime=0)
     config = json.dumps({
-        "architecture": ARCHITECTURE,
+        "architecture": architecture,
         "os": "linux",
         "created": "1970-01-01T00:00:00Z",
         "config": {"Entrypoint": [entrypoint], "WorkingDir": "/"} | ({"Env": environment} if environment else {}) | ({"User": user} if user else {}),
@@ -98,12 +98,12 @@ def image(files, capabilities, entrypoint, environment, user):
     return config, layer, manifest
 
 
-def write_archive(path, name, blobs):
+def write_archive(path, name, blobs, architecture):
     manifest = blobs[-1]
     index = {
         "schemaVersion": 2,
         "manifests": [descriptor("manifest.v1+json", manifest) | {
-            "platform": {"architecture": ARCHITECTURE, "os": "linux"},
+            "platform": {"architecture": architecture, "os": "linux"},
             "annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rsplit(":", 1)[1]},
         }],
     }
@@ -113,7 +113,7 @@ def write_archive(path, name, blobs):
         archive.write(pack({file: (0o644, content) for file, content in files.items()}))
 
 
-def push(name, blobs):
+def push(name, blobs, architecture, is_index):
     *layers, manifest = blobs
     host, path = name.split("/", 1)
     repository, tag = path.rsplit(":", 1)
@@ -133,7 +133,11 @@ def push(name, blobs):
                 raise
             upload = call("POST", f"{base}/blobs/uploads/", b"").headers["Location"]
             call("PUT", f"{upload}{'&' if '?' in upload else '?'}digest={digest(blob)}", blob)
-    call("PUT", f"{base}/manifests/{tag}", manifest, OCI + "manifest.v1+json")
+    call("PUT", f"{base}/manifests/{digest(manifest) if is_index else tag}", manifest, OCI + "manifest.v1+json")
+    if is_index:
+        only = descriptor("manifest.v1+json", manifest) | {"platform": {"architecture": architecture, "os": "linux"}}
+        index = {"schemaVersion": 2, "mediaType": OCI + "index.v1+json", "manifests": [only]}
+        call("PUT", f"{base}/manifests/{tag}", json.dumps(index).encode(), OCI + "index.v1+json")
 
 
 def main():
@@ -144,8 +148,10 @@ def main():
     arguments.add_argument("--env", action="append", default=[])
     arguments.add_argument("--capability", action="append", default=[])
     arguments.add_argument("--user", help="the user that the program runs as; default: root")
+    arguments.add_argument("--architecture", default=ARCHITECTURE, help="what the image says it is for; default: this machine's")
     arguments.add_argument("--tar")
     arguments.add_argument("--push", action="store_true")
+    arguments.add_argument("--index", action="store_true", help="pushes an index of the image for its one platform; prints the image's digest")
     given = arguments.parse_args()
     if os.path.isdir(given.content):
         files, first = tree(given.content), given.entrypoint
@@ -156,11 +162,11 @@ def main():
         with open(given.content, "rb") as file:
             files, first = {name: (0o755, file.read())}, given.entrypoint or "/" + name
     capabilities = dict(pair.split("=") for pair in given.capability)
-    blobs = image(files, capabilities, first, given.env, given.user)
+    blobs = image(files, capabilities, first, given.env, given.user, given.architecture)
     if given.tar:
-        write_archive(given.tar, given.name, blobs)
+        write_archive(given.tar, given.name, blobs, given.architecture)
     if given.push:
-        push(given.name, blobs)
+        push(given.name, blobs, given.architecture, given.index)
     print(f"{given.name}@{digest(blobs[-1])}")
 
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 use rollhook_core::{
-    image::{Digest, ImageLabels},
-    ports::Platform,
+    image::{Digest, ImageLabels, Platform},
     text::json_values,
 };
 use serde::{Deserialize, de::IgnoredAny};
@@ -146,7 +145,7 @@ impl PlatformDocument {
     /// Returns the platform, unless it is none that anything runs on.
     fn platform(&self) -> Option<Platform> {
         let (os, architecture) = (self.os.as_deref()?, self.architecture.as_deref()?);
-        Platform::new(os, architecture, self.variant.as_deref()).filter(|named| named.os != "unknown")
+        Platform::new(os, architecture, self.variant.as_deref()).filter(|named| named.os() != "unknown")
     }
 }
 

@@ -7,8 +7,8 @@ use http::{Method, StatusCode};
 use rollhook_core::{
     app::Namespace,
     error::{Entity, Error, Result},
-    image::{Digest, ImageRef},
-    ports::{Platform, Registry, Resolved, TagPage, TagQuery},
+    image::{Digest, ImageRef, Platform},
+    ports::{Registry, Resolved, TagPage, TagQuery},
     slots::Slots,
     text::hex,
 };

@@ -76,9 +76,7 @@ fn left_to_settle(settle: Duration, finding: &Finding) -> Duration {
 /// A tag is not set back by following: what the history has is never deployed again without a request, whatever its outcome was.
 pub fn standing(app_state: &AppState, entries: &[Deploy], found: &Followed) -> Standing {
     let Some(before) = app_state.followed() else { return Standing::Begins };
-    let Some((image, digest)) = found.newest.as_ref().and_then(|image| Some((image, image.digest()?))) else {
-        return Standing::Nothing;
-    };
+    let Some(digest) = found.newest.as_ref().and_then(ImageRef::digest) else { return Standing::Nothing };
     let is_followed = before.newest.as_ref().is_some_and(|known| {
         // A tag that is followed by itself moves; one that is a version or a number is that one for good.
         let is_same = known.digest() == Some(digest);
@@ -87,16 +85,28 @@ pub fn standing(app_state: &AppState, entries: &[Deploy], found: &Followed) -> S
     if is_followed {
         return Standing::Followed;
     }
-    if let Err(Refusal::ImageHeld { by, .. }) = admission::held(&app_state.app, Some(image), None, Trigger::Registry) {
-        return Standing::Held(by);
-    }
-    if let Some(entry) = entries.iter().find(|entry| is_of(entry, found)) {
-        return Standing::Deployed(entry.revision);
-    }
-    match no_older(app_state, found) {
+    held_or_deployed(app_state, entries, found).unwrap_or_else(|| match no_older(app_state, found) {
         Some(known) => Standing::NoNewer(known),
         None => Standing::Newer,
+    })
+}
+
+/// Returns the standing of what was found, for a person: of an image that was decided on before, the rollback that holds it, or the
+/// entry that has it.
+pub fn explained(app_state: &AppState, entries: &[Deploy], found: &Followed) -> Standing {
+    match standing(app_state, entries, found) {
+        Standing::Followed => held_or_deployed(app_state, entries, found).unwrap_or(Standing::Followed),
+        other => other,
     }
+}
+
+fn held_or_deployed(app_state: &AppState, entries: &[Deploy], found: &Followed) -> Option<Standing> {
+    let image = found.newest.as_ref();
+    if let Err(Refusal::ImageHeld { by, .. }) = admission::held(&app_state.app, image, None, Trigger::Registry) {
+        return Some(Standing::Held(by));
+    }
+    let entry = entries.iter().find(|entry| is_of(entry, found))?;
+    Some(Standing::Deployed(entry.revision))
 }
 
 /// Returns whether an entry deploys the found image.

@@ -605,6 +605,8 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
 fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<Evidence>, touched: bool) -> Effect {
     let deploy = verifying::decided(&state.app_state, deploy);
     let evidence = evidence::with_workloads(state, &deploy, &failure.reason, evidence);
+    let message = evidence::with_platforms(&deploy, &failure.message, evidence.as_ref());
+    let failure = FailureReport { message, ..failure };
     let ended = |message: String| {
         let state = Stored::Failed { reason: failure.reason.clone(), message, evidence: evidence.clone() };
         Deploy { touched, ..deploy.moved(state) }

@@ -5,7 +5,7 @@
 //! as by a rollback or a cancel, is ended, and occupies the app's next release command until its end was observed.
 
 use super::{
-    CallError, Effect, deadline,
+    CallError, Effect, deadline, evidence,
     rollout::UNREACHABLE_MAX,
     run_calls::{OBSERVE_INTERVAL, RELOAD_INTERVAL, RunCalls},
     sentence, spec,
@@ -86,7 +86,7 @@ impl ReleaseProgress {
             return ReleaseStep::Load;
         }
         if is_overdue && !has_begun {
-            return ReleaseStep::Record(Box::new(overdue(app_state, deploy, false)));
+            return ReleaseStep::Record(Box::new(overdue(app_state, deploy, false, None)));
         }
         if is_overdue && self.calls.should_have_ended(deadline, now) {
             let message = "The release command did not end within its deadline, was told to end, and is not seen to have ended, \
@@ -193,7 +193,7 @@ impl ReleaseProgress {
                 // This driver ends its own deploy's run for nothing else, and one before it may have.
                 let was_overdue = self.calls.cancelled.is_some() || deadline(app_state, since, outage, now) <= now;
                 let ended = if was_overdue && failure.reason.as_str() == Reason::CANCELLED {
-                    with_evidence(overdue(app_state, deploy, failure.began), failure.exit_code, failure.log)
+                    overdue(app_state, deploy, failure.began, evidence_of(failure.exit_code, failure.log))
                 } else {
                     failed(deploy, failure)
                 };
@@ -285,10 +285,12 @@ fn done(deploy: &Deploy, digest: Option<Digest>) -> Deploy {
 
 fn failed(deploy: &Deploy, failure: ReleaseFailure) -> Deploy {
     let ReleaseFailure { began, reason, message, exit_code, log } = failure;
+    let evidence = evidence_of(exit_code, log);
+    let message = evidence::with_platforms(deploy, &message, evidence.as_ref());
     let message = format!("{} Nothing was rolled out.", sentence(&message));
-    let ended = deploy.moved(Stored::Failed { reason, message, evidence: None });
+    let ended = deploy.moved(Stored::Failed { reason, message, evidence });
     let release = began.then(|| deploy.release.unwrap_or(ReleaseMark::MayHaveRun));
-    with_evidence(Deploy { release, ..ended }, exit_code, log)
+    Deploy { release, ..ended }
 }
 
 /// Returns the time at which a release command fails unless it is over.
@@ -315,12 +317,12 @@ pub(super) fn waited(
     Ok(deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_DEADLINE), message, evidence: None }))
 }
 
-fn overdue(app_state: &AppState, deploy: &Deploy, began: bool) -> Deploy {
+fn overdue(app_state: &AppState, deploy: &Deploy, began: bool, evidence: Option<Evidence>) -> Deploy {
     let seconds = app_state.app.policy.release_deadline.as_secs_f64();
     let what = if began { "end" } else { "begin" };
     let message =
         format!("The release command did not {what} within {seconds} s, and was ended. Nothing was rolled out.");
-    let ended = deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_DEADLINE), message, evidence: None });
+    let ended = deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_DEADLINE), message, evidence });
     Deploy { release: began.then_some(ReleaseMark::MayHaveRun), ..ended }
 }
 
@@ -328,15 +330,10 @@ fn unknown(deploy: &Deploy, message: String) -> Deploy {
     deploy.moved(Stored::Failed { reason: Reason::new(Reason::RELEASE_UNKNOWN), message, evidence: None })
 }
 
-/// Returns the deploy that failed with what its command left: how it ended, and its last lines.
-fn with_evidence(mut deploy: Deploy, exit_code: Option<i32>, log: Vec<String>) -> Deploy {
-    let ended = exit_code.map(|code| format!("terminated: exit code {code}"));
-    if let Stored::Failed { evidence, .. } = &mut deploy.state
-        && (ended.is_some() || !log.is_empty())
-    {
-        *evidence = Some(Evidence { state: ended, log, ..Evidence::default() });
-    }
-    deploy
+/// Returns what a command left: how it ended, and its last lines; `None` if that is nothing.
+fn evidence_of(exit_code: Option<i32>, log: Vec<String>) -> Option<Evidence> {
+    let state = exit_code.map(|code| format!("terminated: exit code {code}"));
+    (state.is_some() || !log.is_empty()).then(|| Evidence { state, log, ..Evidence::default() })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{
     Effect, State, interleave,
     ordering::{self, NewerDeploy},
-    record, retry,
+    record, retry, sentence,
 };
 use crate::{
     app::{App, CommitRule, Resolve, Source},
@@ -266,7 +266,7 @@ fn resolved(app: &App, deploy: &Deploy, found: FoundImage) -> Deploy {
         );
         return failed(deploy, Reason::COMMIT_MISMATCH, message);
     }
-    let resolved = with(deploy, Resolution::resolved(found.labels, &signed_by, &met));
+    let resolved = with(deploy, Resolution::resolved(found.labels, &found.platforms, &signed_by, &met));
     Deploy { digest: Some(found.digest), ..resolved }
 }
 
@@ -321,7 +321,7 @@ pub(super) fn unmet(app_state: &AppState) -> Option<Vec<Deploy>> {
 /// Returns a deploy that failed as its image lacks what is required, with what was found in its place.
 pub(super) fn unsigned(deploy: &Deploy, required: &Required, found: &str) -> Deploy {
     let (scope, demanded, found) = (required.scope, required.requirement.summary(), found.trim_end_matches('.'));
-    let message = format!("The {scope} requires that the image is {demanded}. Found: {found}. Nothing was touched.");
+    let message = format!("The {scope} requires that the image is {demanded}. Found: {found}.");
     failed(deploy, Reason::IMAGE_NOT_SIGNED, message)
 }
 
@@ -330,6 +330,7 @@ fn with(deploy: &Deploy, resolution: Resolution) -> Deploy {
 }
 
 fn failed(deploy: &Deploy, reason: &str, message: String) -> Deploy {
+    let message = format!("{} Nothing was touched.", sentence(&message));
     let ended = Stored::Failed { reason: Reason::new(reason), message, evidence: None };
     Deploy { resolution: None, ..deploy.moved(ended) }
 }

@@ -3,7 +3,7 @@
 use super::NewDeploy;
 use crate::{
     app::{App, Hold, HoldPolicy, Resolve, Source},
-    deploy::{Actor, Commit, Deploy, Origin, Scale, Trigger},
+    deploy::{Actor, Commit, Deploy, Order, Origin, Scale, Trigger},
     image::ImageRef,
     request::{Cause, DeployRequest, Field, Refusal},
 };
@@ -34,9 +34,8 @@ pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decid
     // A time without a commit says nothing.
     let committed_at = request.committed_at.filter(|_| commit.is_some());
     // What a person asks for is in order whenever it comes.
-    let sequence = request.sequence.filter(|_| cause.trigger == Trigger::Webhook);
-    let is_unordered = request.is_unordered;
-    let deploy = NewDeploy { image, commit, committed_at, sequence, is_unordered, ..NewDeploy::new(cause) };
+    let order = if cause.trigger == Trigger::Webhook { request.order } else { Order::Unstated };
+    let deploy = NewDeploy { image, commit, committed_at, order, ..NewDeploy::new(cause) };
     Ok(Decided { deploy, ignored })
 }
 
@@ -66,7 +65,7 @@ pub fn promotion(
 pub fn is_to_be_ordered(app: &App, deploy: &NewDeploy) -> bool {
     let is_posted = deploy.trigger == Trigger::Webhook && !matches!(deploy.actor, Actor::GitHost { .. });
     let is_to_be_built = matches!(app.source, Source::Git(_)) && deploy.image.is_none();
-    is_posted && is_to_be_built && deploy.sequence.is_none() && !deploy.is_unordered
+    is_posted && is_to_be_built && deploy.order == Order::Unstated
 }
 
 /// Returns whether the image of a deploy is looked up at its registry before anything begins: one that somebody names, if the

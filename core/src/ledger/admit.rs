@@ -6,7 +6,7 @@ use super::{Change, HOLDS_MAX, KeyLookup, KeyUse, KeyWrite, Revoked};
 use crate::{
     app::Hold,
     configuration::ConfigurationId,
-    deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Resolution, Revision, Scale, Sequence, State, Trigger},
+    deploy::{Actor, AdmissionId, Commit, Deploy, Order, Origin, Resolution, Revision, Scale, State, Trigger},
     follow::Followed,
     image::ImageRef,
     lock::{LockRule, Locked},
@@ -28,10 +28,8 @@ pub struct NewDeploy {
     pub commit: Option<Commit>,
     /// The new [`Deploy::committed_at`].
     pub committed_at: Option<Timestamp>,
-    /// The new [`Deploy::sequence`].
-    pub sequence: Option<Sequence>,
-    /// Whether the deploy goes on although its commit may be older than what came before.
-    pub is_unordered: bool,
+    /// The order among the deploys of the app's webhook, which gives the new [`Deploy::sequence`].
+    pub order: Order,
     /// The new [`Deploy::trigger`].
     pub trigger: Trigger,
     /// The new [`Deploy::actor`].
@@ -174,7 +172,7 @@ impl Change {
         {
             return Admitted::Locked(Box::new(locked));
         }
-        let overtaken = self.state.newer_in_sequence(admission.deploy.sequence);
+        let overtaken = self.state.newer_in_sequence(admission.deploy.order.sequence());
         let supersedes = overtaken.is_none() && admission.others == OtherDeploys::EndSuperseded;
         let restores = admission.deploy.trigger == Trigger::Rollback && admission.deploy.actor.is_service();
         if overtaken.is_none() && !supersedes && !restores && self.state.unfinished.len() >= UNFINISHED_MAX {
@@ -201,7 +199,7 @@ impl Change {
         let is_known = admission.deploy.image.is_none() && self.state.latest.is_none();
         let resolves = admission.deploy.resolves && overtaken.is_none() && !is_known;
         let is_to_be_ordered = resolves && admission.deploy.image.is_none();
-        self.note_revision(revision, admission.deploy.sequence.filter(|_| overtaken.is_none()));
+        self.note_revision(revision, admission.deploy.order.sequence().filter(|_| overtaken.is_none()));
         if overtaken.is_none() && !is_to_be_ordered {
             self.watch_followed(revision, restores);
         }
@@ -283,8 +281,7 @@ impl NewDeploy {
             image,
             commit,
             committed_at,
-            sequence: None,
-            is_unordered: false,
+            order: Order::Unstated,
             trigger,
             actor,
             from,
@@ -307,7 +304,7 @@ impl NewDeploy {
             image: self.image,
             commit: self.commit,
             committed_at: self.committed_at,
-            sequence: self.sequence,
+            sequence: self.order.sequence(),
             trigger: self.trigger,
             actor: self.actor,
             from: self.from,

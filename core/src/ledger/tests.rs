@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Admission, Admitted, AppState, Change, KeyLookup, NewDeploy, Record};
 use crate::{
     app::{App, Hold, Policy, Source},
-    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Status, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Order, Origin, Reason, Revision, Scale, State, Status, Trigger},
     image::ImageRef,
     replica::ReplicaId,
     tests::{NOW, git_app, revision},
@@ -47,8 +47,7 @@ fn deploy(tag: &str) -> Admission {
         adopted: false,
         scale: Scale::Keep,
         configuration: None,
-        sequence: None,
-        is_unordered: false,
+        order: Order::Unstated,
         unreleased: false,
         is_unproven: false,
         resolves: false,

@@ -16,7 +16,7 @@ pub use decision::{Decision, Ruling};
 pub use resolution::Resolution;
 pub(crate) use resolution::bounded_lines;
 pub use scale::{Scale, Stopped};
-pub use sequence::{SEQUENCE_MAX, Sequence};
+pub use sequence::{Order, SEQUENCE_MAX, Sequence};
 pub use state::{Evidence, Newer, Outage, Paused, ReleaseMark, State, Status, WorkloadEnd, WorkloadEvidence};
 pub use verification::{CheckResult, MEASUREMENTS_MAX, Verification};
 pub use watch::{CheckFail, Watch, WatchEnd, WatchRestore};
@@ -25,7 +25,7 @@ use crate::{
     app::{App, AppId, InvalidName},
     configuration::ConfigurationId,
     delivery::GitHost,
-    image::{Digest, ImageRef},
+    image::{Digest, ImageRef, Platform},
     requirement::{Required, RequirementsHash},
     text::{checked_text, numbered, random_id, words},
     time::Timestamp,
@@ -510,6 +510,14 @@ impl Deploy {
     /// Returns whether the registry has named the image's digest, so that it is the one that is deployed.
     pub fn is_resolved(&self) -> bool {
         matches!(self.resolution.as_deref(), Some(Resolution::Resolved { .. }))
+    }
+
+    /// The platforms that the image is for, as far as its registry was asked and has named them.
+    pub fn platforms(&self) -> &[Platform] {
+        match self.resolution.as_deref() {
+            Some(Resolution::Resolved { platforms, .. }) => platforms,
+            Some(Resolution::Pending | Resolution::Unresolved { .. }) | None => &[],
+        }
     }
 
     /// The signers of the image, each as a line; empty unless signatures were asked for and found.

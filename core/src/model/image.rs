@@ -3,12 +3,14 @@
 //! with capitals and without a dot or port, which runtimes take for a host that no network has, is refused.
 
 mod labels;
+mod platform;
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 pub use labels::ImageLabels;
+pub use platform::{Platform, ends_as_for_another_platform, is_for_another_platform};
 
 use super::host;
 use crate::text::{checked_text, text_conversions};
@@ -33,6 +35,15 @@ checked_text! {
     Tag, InvalidImage, |text| {
         check_tag(text).map_err(|rule| InvalidImage { given: text.to_owned(), rule })?;
         Ok(text.to_owned())
+    }
+}
+
+impl Tag {
+    /// Returns whether the tag is that of an image's signatures, which are stored beside it: `sha256-` and a digest, with or without
+    /// an ending.
+    pub fn is_of_signatures(&self) -> bool {
+        let digest = self.as_str().strip_prefix("sha256-").and_then(|rest| rest.get(..64));
+        digest.is_some_and(|digest| digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
     }
 }
 
@@ -327,9 +338,9 @@ impl From<Repositories> for Vec<String> {
     }
 }
 
-/// Returns whether a registry's answer to a pull is definite: there is no such image, or it is denied (the codes of the OCI
-/// distribution specification, and the sentences of container engines for them). Any other failure may pass: no answer, too
-/// many requests, a login that has ended or is still being made.
+/// Returns whether a registry's answer to a pull is definite: there is no such image, none for this platform, or it is denied (the
+/// codes of the OCI distribution specification, and the sentences of container engines for them). Any other failure may pass: no
+/// answer, too many requests, a login that has ended or is still being made.
 pub fn is_refused_for_good(answer: &str) -> bool {
     const DEFINITE: [&str; 7] = [
         "manifest unknown",
@@ -347,7 +358,7 @@ pub fn is_refused_for_good(answer: &str) -> bool {
     // Other things are not found as well, such as a layer that the node has just cleaned up.
     let is_unresolved = answer.contains("failed to resolve reference") && answer.contains("not found");
     let is_definite = is_unresolved || DEFINITE.iter().any(|code| answer.contains(code));
-    is_definite && !answer.contains("toomanyrequests")
+    (is_definite || platform::lacks_platform(&answer)) && !answer.contains("toomanyrequests")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub use refusal::{Hint, Refusal, RefusalKind};
 use crate::{
     app::{Environment, FOLLOW_POLL, FullName, Policy, Project, Settings, Source},
     configuration::VariablesChange,
-    deploy::{Actor, Commit, Revision, Scale, Sequence, Trigger},
+    deploy::{Actor, Commit, Order, Revision, Scale, Trigger},
     image::ImageRef,
     requirement::{Attestation, Requirement, RequirementCopies, Signer},
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
@@ -92,10 +92,8 @@ pub struct DeployRequest {
     pub commit: Option<Commit>,
     /// The time of the commit.
     pub committed_at: Option<Timestamp>,
-    /// The place among the deploys of the app's webhook; of every other deploy, it is ignored.
-    pub sequence: Option<Sequence>,
-    /// Whether the deploy has no place among them: it goes on although its commit may be older than what came before.
-    pub is_unordered: bool,
+    /// The order among the deploys of the app's webhook; of every other deploy, it is ignored.
+    pub order: Order,
     /// The idempotency key.
     pub key: Option<IdempotencyKey>,
 }
@@ -105,12 +103,12 @@ with_fields!(DeployRequest, RedeployRequest, ScaleRequest, RollbackRequest, Prom
 impl DeployRequest {
     /// Returns the request to deploy an image.
     pub const fn image(image: ImageRef) -> Self {
-        Self { image: Some(image), commit: None, committed_at: None, sequence: None, is_unordered: false, key: None }
+        Self { image: Some(image), commit: None, committed_at: None, order: Order::Unstated, key: None }
     }
 
     /// Returns the request to build and deploy a commit of a git app.
     pub const fn commit(commit: Commit) -> Self {
-        Self { image: None, commit: Some(commit), committed_at: None, sequence: None, is_unordered: false, key: None }
+        Self { image: None, commit: Some(commit), committed_at: None, order: Order::Unstated, key: None }
     }
 
     /// Returns the request for a commit of this time, if it is known.
@@ -131,19 +129,16 @@ impl DeployRequest {
     ) -> Result<Self, Refusal> {
         let (image, commit) = (optional(Field::Image, image)?, optional(Field::Commit, commit)?);
         let committed_at = optional(Field::CommittedAt, committed_at)?;
-        Ok(Self { image, commit, committed_at, sequence: None, is_unordered: false, key })
+        Ok(Self { image, commit, committed_at, order: Order::Unstated, key })
     }
 
-    /// Returns the request of a webhook with this place among its deploys, as it stands in a body: a number, or `none` for a
-    /// deploy that has none.
+    /// Returns the request of a webhook with this order among its deploys, as it stands in a body: a number, or `none` for a
+    /// deploy that has no place.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
-    pub fn in_sequence(self, sequence: Option<&str>) -> Result<Self, Refusal> {
-        if sequence == Some("none") {
-            return Ok(Self { is_unordered: true, ..self });
-        }
-        Ok(Self { sequence: optional(Field::Sequence, sequence)?, ..self })
+    pub fn in_order(self, sequence: Option<&str>) -> Result<Self, Refusal> {
+        Ok(Self { order: optional(Field::Sequence, sequence)?.unwrap_or_default(), ..self })
     }
 }
 
@@ -571,6 +566,7 @@ fields! {
     PolicyRepositories = "policy.repositories",
     PolicyKeep = "policy.keep",
     PolicyFollow = "policy.follow",
+    PolicyResolve = "policy.resolve",
     PolicyFollowSettle = "policy.follow_settle",
     PolicyRequireSignature = "policy.require_signature",
     PolicyRequireAttestation = "policy.require_attestation",

@@ -63,7 +63,7 @@ pub use instances::{
     TargetInstance,
 };
 pub use observer::{ConfirmedCommit, DeployObserver};
-pub use registry::{Platform, Registry, Resolved, TagCursor, TagPage, TagQuery};
+pub use registry::{Registry, Resolved, TagCursor, TagPage, TagQuery};
 pub use releases::{CheckRun, ReleaseFailure, ReleaseRun, ReleaseRunner, ReleaseSpec, ReleaseState, RunId, RunKind};
 pub use rollout::{
     ANSWER_WITHIN, Applied, AtRest, CheckedSettings, DeployId, Drift, DriverIdentity, Instances, InvalidTarget,

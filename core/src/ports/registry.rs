@@ -1,49 +1,13 @@
 //! The port that reads what a registry knows of images.
 
-use std::fmt;
-
 use async_trait::async_trait;
 
 use crate::{
     app::Namespace,
     error::Result,
-    image::{Digest, ImageLabels, ImageRef, Tag},
+    image::{Digest, ImageLabels, ImageRef, Platform, Tag},
     text::with_fields,
 };
-
-/// A platform that an image runs on, as registries name it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Platform {
-    /// The operating system, such as `linux`.
-    pub os: String,
-    /// The architecture of the processor, such as `arm64`.
-    pub architecture: String,
-    /// The variant of the architecture, such as `v8`.
-    pub variant: Option<String>,
-}
-
-impl Platform {
-    /// The most characters of each part.
-    pub const PART_MAX: usize = 64;
-
-    /// Returns the platform; `None` if a part of it is no name.
-    pub fn new(os: &str, architecture: &str, variant: Option<&str>) -> Option<Self> {
-        let named = |part: &str| {
-            let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-            (!part.is_empty() && part.len() <= Self::PART_MAX && part.bytes().all(valid)).then(|| part.to_owned())
-        };
-        let variant = variant.filter(|variant| !variant.is_empty());
-        let variant = variant.map(|variant| named(variant).ok_or(())).transpose().ok()?;
-        Some(Self { os: named(os)?, architecture: named(architecture)?, variant })
-    }
-}
-
-impl fmt::Display for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.os, self.architecture)?;
-        self.variant.iter().try_for_each(|variant| write!(f, "/{variant}"))
-    }
-}
 
 /// The image that a reference means now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,26 +93,4 @@ pub trait Registry: Send + Sync {
 
     /// Returns a part of the tags of a reference's repository; its own tag and digest say nothing here.
     async fn tags(&self, environment: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage>;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn platform_is_written_as_registries_name_it() {
-        let text = |os, architecture, variant| Platform::new(os, architecture, variant).map(|named| named.to_string());
-        assert_eq!(text("linux", "arm64", Some("v8")).as_deref(), Some("linux/arm64/v8"));
-        assert_eq!(text("linux", "amd64", Some("")).as_deref(), Some("linux/amd64"));
-        for (os, architecture, variant) in [
-            ("", "amd64", None),
-            ("linux", "", None),
-            ("linux", "a/b", None),
-            ("li\u{1b}nux", "amd64", None),
-            ("linux", "arm", Some("v 7")),
-            ("linux", &*"x".repeat(65), None),
-        ] {
-            assert_eq!(text(os, architecture, variant), None, "{os} {architecture} {variant:?}");
-        }
-    }
 }

@@ -197,7 +197,7 @@ impl Run {
             Ask::Post { tag, key, old_token } => {
                 let token = self.callers.token(*old_token);
                 let deploy = self.deploy(0, tag, keyed(*key, &name));
-                let deploy = deploy.with(|deploy| deploy.sequence = requests::sequence(self.callers.count()));
+                let deploy = deploy.with(|deploy| deploy.order = requests::sequence(self.callers.count()).into());
                 token.map(|token| (Request::Post(token, deploy), *key))
             }
             Ask::Deploy { app, tag, key } => {

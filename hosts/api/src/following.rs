@@ -86,7 +86,9 @@ fn outcome(standing: &Standing, newest: &str, decided: Option<&str>) -> String {
             Some(decided) => format!(
                 "Nothing is deployed: {newest} is the same image as {decided}, which was decided on before, or is no newer."
             ),
-            None => format!("Nothing is deployed: {newest} was decided on before. Only something newer is deployed."),
+            None => format!(
+                "Nothing is deployed: {newest} was there when the rule was set, or is no newer than what was decided on since."
+            ),
         },
         Standing::NoNewer(image) => {
             format!("Nothing is deployed: {newest} is no newer than {image}, which was deployed already.")

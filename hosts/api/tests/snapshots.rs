@@ -16,10 +16,10 @@ use rollhook_core::{
         Actor, AdmissionId, Decision, Evidence, Origin, Outage, Reason, Resolution, Revision, Ruling, Scale, State,
         Stopped, Trigger, WorkloadEnd, WorkloadEvidence,
     },
-    image::ImageLabels,
+    image::{ImageLabels, Platform},
     ledger::AppState,
     lock::{Lock, LockScope, Locked, Locks},
-    ports::{Instances, Platform, Resolved, Sealing, WebhookSecret},
+    ports::{Instances, Resolved, Sealing, WebhookSecret},
     request::{Field, Refusal},
     requirement::{Requirement, RequirementCopies, RequirementCopy},
     service::{self, Accepted, LookedUpImage},
@@ -295,7 +295,7 @@ fn labelled() -> rollhook_core::deploy::Deploy {
         ("org.opencontainers.image.version", "1.2"),
     ]);
     let digest = format!("sha256:{}", "a".repeat(64)).parse().ok();
-    let resolved = looked_up(State::Succeeded { note: None }, Resolution::resolved(labels, &[], &[]));
+    let resolved = looked_up(State::Succeeded { note: None }, Resolution::resolved(labels, &[], &[], &[]));
     rollhook_core::deploy::Deploy { digest, ..resolved }
 }
 
@@ -310,7 +310,7 @@ fn deploy_says_what_the_registry_has_said_of_its_image() {
     insta::assert_json_snapshot!("deploy_resolved", of(labelled()));
     insta::assert_json_snapshot!("deploy_not_resolved", of(unresolved()));
     insta::assert_json_snapshot!("answer_not_resolved", DeployAnswer::of(&id(), &unresolved()));
-    let silent = of(looked_up(State::Queued, Resolution::resolved(ImageLabels::default(), &[], &[])));
+    let silent = of(looked_up(State::Queued, Resolution::resolved(ImageLabels::default(), &[], &[], &[])));
     assert_eq!((silent.labels, silent.not_resolved), (None, None), "an image without labels");
 }
 
@@ -328,7 +328,7 @@ fn commit_is_the_posted_one_or_else_that_of_the_label() {
     let of = |commit: Option<&str>, label: &str| {
         let labels = ImageLabels::default().or([("org.opencontainers.image.revision", label)]);
         let commit = commit.map(|commit| commit.parse().unwrap());
-        let resolved = looked_up(State::Queued, Resolution::resolved(labels, &[], &[]));
+        let resolved = looked_up(State::Queued, Resolution::resolved(labels, &[], &[], &[]));
         let deploy = Deploy::of(&id(), &rollhook_core::deploy::Deploy { commit, ..resolved }, &Standing::default());
         (deploy.shown_commit().map(str::to_owned), rollhook_api::words::commit_remark(&deploy))
     };

@@ -59,7 +59,7 @@ impl PostedDeploy {
     pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<DeployRequest, Refusal> {
         let (image, commit) = (self.image.as_deref(), self.commit.as_deref());
         let request = DeployRequest::parse(image, commit, self.committed_at.as_deref(), key)?;
-        request.in_sequence(match &self.sequence {
+        request.in_order(match &self.sequence {
             PostedNumber::Absent => None,
             PostedNumber::Text(text) => Some(text),
             // As little a number as any word.
@@ -152,7 +152,7 @@ pub fn posted_deploy(headers: &HeaderMap, body: &[u8]) -> Result<PostedDeploy, E
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
-    use rollhook_core::request::KeyHeader;
+    use rollhook_core::{deploy::Order, request::KeyHeader};
 
     use super::*;
 
@@ -219,11 +219,10 @@ mod tests {
             posted_deploy(&headers(&[]), body.as_bytes()).unwrap().parse(None)
         };
         for good in ["42", "\"42\""] {
-            assert_eq!(posted(good).unwrap().sequence.map(|sequence| sequence.get()), Some(42), "{good}");
+            assert_eq!(posted(good).unwrap().order.sequence().map(|sequence| sequence.get()), Some(42), "{good}");
         }
-        let unordered =
-            |sequence: &str| posted(sequence).map(|request| (request.sequence, request.is_unordered)).unwrap();
-        assert_eq!((unordered("null"), unordered("\"none\"")), ((None, false), (None, true)));
+        let order = |sequence: &str| posted(sequence).unwrap().order;
+        assert_eq!((order("null"), order("\"none\"")), (Order::Unstated, Order::Exempt));
         for bad in ["0", "-1", "1.0", "1.5", "1e3", "9007199254740992", "\"run-7\"", "\"\"", "true", "[1]", "{}"] {
             let Err(Refusal::InvalidField(Field::Sequence, why)) = posted(bad) else { panic!("{bad} is a sequence") };
             assert!(why.contains("must be a whole number from 1 to 9007199254740991"), "{bad}: {why}");

@@ -73,7 +73,7 @@ pub async fn commit_archives_and_forgets(store: &dyn Stores) -> Can {
 /// A deploy that ends in the commit which accepts it is in the archive, and found by its key.
 pub async fn deploy_that_ends_as_it_is_accepted_is_archived(store: &dyn Stores) -> Can {
     let ([one, two], uid) = registered(store).await;
-    let run = |number: u64| NewDeploy { sequence: Sequence::new(number), ..samples::deploy("v1") };
+    let run = |number: u64| NewDeploy { order: Sequence::new(number).into(), ..samples::deploy("v1") };
     client::admit(&*one, uid, samples::admission(run(7))).await;
     let key = samples::key("late", 1);
     let late = client::admit(&*one, uid, samples::keyed(key.clone(), run(6))).await;

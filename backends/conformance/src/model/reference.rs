@@ -189,7 +189,7 @@ impl Reference {
             return Admitted::Locked(Box::new(locked));
         }
         let unfinished = self.unfinished();
-        let sequence = admission.deploy.sequence;
+        let sequence = admission.deploy.order.sequence();
         let newer = self.highest.filter(|(highest, _)| sequence.is_some_and(|sequence| sequence < *highest));
         let supersedes = newer.is_none() && admission.others == OtherDeploys::EndSuperseded;
         let is_restore = is_rollback && admission.deploy.actor.is_service();
@@ -385,7 +385,7 @@ fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until:
         revision,
         image: new.image,
         commit: new.commit,
-        sequence: new.sequence,
+        sequence: new.order.sequence(),
         trigger: new.trigger,
         actor: new.actor,
         from: new.from,

@@ -117,10 +117,10 @@ fn admit(change: &mut Change, accept: &Accept, given: &Given<'_>) -> Option<Done
     let latest = change.state.latest;
     let target = latest.unwrap_or(Revision::FIRST);
     let tag = format!("v{}", accept.image);
-    let sequence = accept.sequence.and_then(|sequence| Sequence::new(sequence.into()));
+    let order = accept.sequence.and_then(|sequence| Sequence::new(sequence.into())).into();
     let deploy = match accept.kind {
-        Kind::Deploy => NewDeploy { sequence, ..samples::deploy(&tag) },
-        Kind::Build => NewDeploy { sequence, ..samples::build(accept.image.into()) },
+        Kind::Deploy => NewDeploy { order, ..samples::deploy(&tag) },
+        Kind::Build => NewDeploy { order, ..samples::build(accept.image.into()) },
         Kind::Rollback => samples::rollback(&tag, target),
         // The service makes one only where nothing newer is ready, so that there are never many.
         Kind::Restore if change.state.unfinished.len() > UNFINISHED_MAX => return None,

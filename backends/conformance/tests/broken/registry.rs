@@ -13,8 +13,8 @@ use rollhook_core::{
     Error, Result,
     app::Namespace,
     error::Entity,
-    image::{Digest, ImageLabels, ImageRef, Tag},
-    ports::{Platform, Registry, Resolved, TagPage, TagQuery},
+    image::{Digest, ImageLabels, ImageRef, Platform, Tag},
+    ports::{Registry, Resolved, TagPage, TagQuery},
 };
 
 use crate::{assert_panics, simulated_registry::SimulatedImages};

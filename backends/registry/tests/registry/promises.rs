@@ -13,8 +13,8 @@ use std::{
 use async_trait::async_trait;
 use rollhook_conformance::{Can, ImageSample, Lack, Registries, RegistryAnswer};
 use rollhook_core::{
-    image::{Digest, ImageRef, Tag},
-    ports::{Platform, Registry},
+    image::{Digest, ImageRef, Platform, Tag},
+    ports::Registry,
 };
 use rollhook_testing::fixtures::{
     ImageRegistry, RegistryProgram,
@@ -126,8 +126,8 @@ impl Real {
 }
 
 fn parts(platform: &Platform) -> impl Iterator<Item = (&'static str, Value)> {
-    let variant = platform.variant.as_ref().map(|variant| ("variant", json!(variant)));
-    [("os", json!(platform.os)), ("architecture", json!(platform.architecture))].into_iter().chain(variant)
+    let variant = platform.variant().map(|variant| ("variant", json!(variant)));
+    [("os", json!(platform.os())), ("architecture", json!(platform.architecture()))].into_iter().chain(variant)
 }
 
 #[async_trait]

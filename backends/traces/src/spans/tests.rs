@@ -110,7 +110,7 @@ fn digest_that_the_registry_named_is_exported_with_the_image() {
     let mut traced = Traced::new();
     let deploy = traced.accept(NewDeploy { resolves: true, ..samples::deploy("v1") });
     let digest = format!("sha256:{}", "0a".repeat(32));
-    let resolution = Some(Box::new(Resolution::resolved(ImageLabels::default(), &[], &[])));
+    let resolution = Some(Box::new(Resolution::resolved(ImageLabels::default(), &[], &[], &[])));
     let resolved = Deploy { digest: digest.parse().ok(), resolution, ..deploy.moved(State::Queued) };
     let resolved = traced.record(resolved).unwrap();
     let rolling = traced.record(resolved.moved(samples::rolling_out(&resolved))).unwrap();

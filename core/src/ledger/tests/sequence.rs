@@ -17,7 +17,7 @@ fn sequence(number: u64) -> Option<Sequence> {
 /// The accept of an image by a pipeline of this number.
 fn run(number: u64) -> Admission {
     let plain = deploy("v1");
-    Admission { deploy: NewDeploy { sequence: sequence(number), ..plain.deploy }, ..plain }
+    Admission { deploy: NewDeploy { order: sequence(number).into(), ..plain.deploy }, ..plain }
 }
 
 fn highest(number: u64, by: u64) -> Option<HighestSequence> {

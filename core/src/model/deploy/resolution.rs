@@ -3,11 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    image::ImageLabels,
+    image::{ImageLabels, Platform},
     ports::FOUND_MAX,
     requirement::{Required, RequirementsHash},
 };
 
+/// The most platforms of an image that an entry keeps.
+const PLATFORMS_MAX: usize = 50;
 /// The longest reason, in characters.
 const WHY_MAX: usize = 500;
 
@@ -24,6 +26,9 @@ pub enum Resolution {
         /// The labels by which the image says where it comes from.
         #[serde(default, skip_serializing_if = "ImageLabels::is_empty")]
         labels: ImageLabels,
+        /// The platforms that the image is for; empty if it names none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        platforms: Vec<Platform>,
         /// The signers of the image, and of its attestation, each as a line; empty where nothing was required.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         signed_by: Vec<String>,
@@ -45,10 +50,11 @@ impl Resolution {
         Self::Unresolved { why: why.chars().take(WHY_MAX).collect() }
     }
 
-    /// Returns the resolution of an image with these labels and signers, of which the entry keeps as much as it may hold, and with
-    /// the requirements that it met.
-    pub fn resolved(labels: ImageLabels, signed_by: &[String], met: &[Required]) -> Self {
-        Self::Resolved { labels, signed_by: bounded_lines(signed_by), met: RequirementsHash::of(met) }
+    /// Returns the resolution of an image with these labels, platforms and signers, of which the entry keeps as much as it may hold,
+    /// and with the requirements that it met.
+    pub fn resolved(labels: ImageLabels, platforms: &[Platform], signed_by: &[String], met: &[Required]) -> Self {
+        let platforms = platforms.iter().take(PLATFORMS_MAX).cloned().collect();
+        Self::Resolved { labels, platforms, signed_by: bounded_lines(signed_by), met: RequirementsHash::of(met) }
     }
 
     /// Returns why the image was not resolved, a clause; `None` if it was, or is still to be.
@@ -83,12 +89,14 @@ mod tests {
     fn stored_form_has_labels_only_where_there_are_some() {
         let stored = |resolution: &Resolution| serde_json::to_string(resolution).unwrap();
         let labels = ImageLabels::default();
-        assert_eq!(stored(&Resolution::resolved(labels, &[], &[])), r#"{"kind":"resolved"}"#);
+        assert_eq!(stored(&Resolution::resolved(labels, &[], &[], &[])), r#"{"kind":"resolved"}"#);
         let labels = ImageLabels::default().or([("org.opencontainers.image.version", "1.2")]);
-        let resolved = Resolution::resolved(labels.clone(), &[], &[]);
-        assert_eq!(stored(&resolved), r#"{"kind":"resolved","labels":{"version":"1.2"}}"#);
+        let arm = "linux/arm64".parse().unwrap();
+        let resolved = Resolution::resolved(labels.clone(), &[arm], &[], &[]);
+        let text = r#"{"kind":"resolved","labels":{"version":"1.2"},"platforms":["linux/arm64"]}"#;
+        assert_eq!(stored(&resolved), text);
         assert_eq!(serde_json::from_str::<Resolution>(&stored(&resolved)).unwrap(), resolved);
-        let signed = Resolution::resolved(labels, &["ada\u{1b}".to_owned()], &[]);
+        let signed = Resolution::resolved(labels, &[], &["ada\u{1b}".to_owned()], &[]);
         let text = r#"{"kind":"resolved","labels":{"version":"1.2"},"signed_by":["ada\\u{1b}"]}"#;
         assert_eq!((stored(&signed).as_str(), serde_json::from_str::<Resolution>(text).unwrap()), (text, signed));
     }

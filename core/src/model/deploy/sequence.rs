@@ -60,6 +60,42 @@ impl From<Sequence> for u64 {
     }
 }
 
+/// The order of a deploy among those of its app's webhook, as the caller states it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing is stated: of a commit that is to be built, its source says whether it is older than what came before.
+    #[default]
+    Unstated,
+    /// The deploy has this place.
+    Sequence(Sequence),
+    /// The deploy has no place: it goes on although its commit may be older than what came before.
+    Exempt,
+}
+
+impl Order {
+    /// Returns the sequence, if one is stated.
+    pub const fn sequence(self) -> Option<Sequence> {
+        match self {
+            Self::Sequence(sequence) => Some(sequence),
+            Self::Unstated | Self::Exempt => None,
+        }
+    }
+}
+
+impl From<Option<Sequence>> for Order {
+    fn from(sequence: Option<Sequence>) -> Self {
+        sequence.map_or(Self::Unstated, Self::Sequence)
+    }
+}
+
+impl FromStr for Order {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        if text == "none" { Ok(Self::Exempt) } else { text.parse().map(Self::Sequence) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -204,6 +204,8 @@ fn a_registrys_definite_answer_is_told_from_one_that_may_pass() {
     ] {
         assert!(super::is_refused_for_good(answer), "{answer}");
     }
+    let other = "failed to pull and unpack image \"r.example.com/api:1\": no match for platform in manifest: not found";
+    assert!(super::is_refused_for_good(other));
     for answer in [
         "dial tcp: lookup r.example.com: no such host",
         "toomanyrequests: You have reached your unauthenticated pull rate limit: access denied",

@@ -88,6 +88,9 @@ impl Deployer {
             if polling(&new_policy) != polling(&app.policy) {
                 rules.pollable(&new_policy, &new_source)?;
             }
+            if new_policy.resolve != app.policy.resolve {
+                rules.resolvable(&new_policy, &new_source)?;
+            }
             let signing = |policy: &Policy| (policy.signed.clone(), policy.resolve);
             if signing(&new_policy) != signing(&app.policy) {
                 rules.verifiable(&new_policy, &new_source)?;

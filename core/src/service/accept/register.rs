@@ -50,16 +50,14 @@ impl Registered {
     }
 }
 
-/// Why nothing is read at registries, a clause.
-const FETCHES_NOTHING: &str = "what this server deploys is fetched from no registry, as on the simulated cluster";
-
 /// The sources that apps may have here.
 #[derive(Clone)]
 pub(crate) struct SourceRules {
     /// The sources that a builder may read; `None`: there is no builder.
     allowed: Option<AllowedSources>,
     min_poll: Duration,
-    reads_registries: bool,
+    /// Why no registry is read, a clause; `None`: registries are read.
+    reads_none: Option<&'static str>,
     image_verifier: Option<Arc<dyn ImageVerifier>>,
 }
 
@@ -78,23 +76,20 @@ impl SourceRules {
     pub(crate) fn pollable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
         let invalid = |field, why: &str| Err(Refusal::InvalidField(field, why.to_owned()));
         let refused = |why: String| invalid(Field::PolicyPoll, &why);
-        match (source, &policy.follow) {
-            (Source::Git(_), Some(_)) => {
+        match (source, &policy.follow, self.reads_none) {
+            (Source::Git(_), Some(_), _) => {
                 return invalid(
                     Field::PolicyFollow,
                     "a git app builds the commits of its branch, and follows no tags.",
                 );
             }
-            (Source::Image, Some(_)) if !self.reads_registries => {
-                return invalid(
-                    Field::PolicyFollow,
-                    &format!("no app can follow its repository here: {FETCHES_NOTHING}."),
-                );
+            (Source::Image, Some(_), Some(why)) => {
+                return invalid(Field::PolicyFollow, &format!("no app can follow its repository here: {why}."));
             }
-            (Source::Image, Some(_)) if policy.poll.is_none() => {
+            (Source::Image, Some(_), None) if policy.poll.is_none() => {
                 return refused("an app that follows its repository is polled; end following instead.".to_owned());
             }
-            (Source::Git(_) | Source::Image, _) => {}
+            (Source::Git(_) | Source::Image, _, _) => {}
         }
         if policy.follow_settle > FOLLOW_SETTLE_MAX {
             let why = format!("must be at most {} minutes.", FOLLOW_SETTLE_MAX.as_secs() / 60);
@@ -113,6 +108,18 @@ impl SourceRules {
             return refused(format!("must be off, or from {least} s to {most} h."));
         }
         Ok(())
+    }
+
+    /// Returns `Ok` if the digests that the policy requires can be found here.
+    pub(crate) fn resolvable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
+        let is_required = policy.resolve == Resolve::Require && *source == Source::Image;
+        match self.reads_none.filter(|_| is_required) {
+            Some(why) => {
+                let why = format!("require needs the answer of a registry, and {why}: set it to auto.");
+                Err(Refusal::InvalidField(Field::PolicyResolve, why))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns `Ok` if the signatures that the policy requires can be verified here.
@@ -140,10 +147,10 @@ impl SourceRules {
     /// A sentence that says why it cannot.
     fn verifies(&self, requirement: &Requirement) -> Result<(), String> {
         let refused = |why: &str| Err(format!("no signature can be required here: {why}."));
-        match &self.image_verifier {
-            _ if !self.reads_registries => refused(FETCHES_NOTHING),
-            Some(verifier) => verifier.check(requirement),
-            None => refused("this server verifies none"),
+        match (self.reads_none, &self.image_verifier) {
+            (Some(why), _) => refused(why),
+            (None, Some(verifier)) => verifier.check(requirement),
+            (None, None) => refused("this server verifies none"),
         }
     }
 
@@ -181,7 +188,7 @@ impl Deployer {
         SourceRules {
             allowed,
             min_poll: self.min_poll,
-            reads_registries: self.resolves(),
+            reads_none: self.reads_none(),
             image_verifier: self.ports.image_verifier.clone(),
         }
     }
@@ -220,6 +227,7 @@ impl Deployer {
         }
         let wanted = Registration { policy: checked(wanted.policy)?, ..wanted };
         rules.pollable(&wanted.policy, &wanted.source)?;
+        rules.resolvable(&wanted.policy, &wanted.source)?;
         rules.verifiable(&wanted.policy, &wanted.source)?;
         rules.meets(&wanted.requirements, &wanted.source)?;
         // Before the settings of all other apps of the namespace are read.

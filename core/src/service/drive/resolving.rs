@@ -66,7 +66,16 @@ impl Resolving<'_> {
 impl Deployer {
     /// Returns whether this process asks registries for what it deploys.
     pub(crate) fn resolves(&self) -> bool {
-        self.ports.registry.is_some() && self.ports.rollouts.fetches_images()
+        self.reads_none().is_none()
+    }
+
+    /// Returns why this process asks no registry for what it deploys, a clause; `None` if it does.
+    pub(crate) fn reads_none(&self) -> Option<&'static str> {
+        match (&self.ports.registry, self.ports.rollouts.fetches_images()) {
+            (_, false) => Some("what this server deploys is fetched from no registry, as on the simulated cluster"),
+            (None, true) => Some("this server reads no registries"),
+            (Some(_), true) => None,
+        }
     }
 
     /// Returns whether a deploy that is accepted here is resolved; where a digest or a signature is required, also by another process.

@@ -36,7 +36,7 @@ pub struct Following {
     pub standing: Standing,
     /// The tags, those that the rule follows first, the newest of them before the others.
     pub tags: Vec<ListedTag>,
-    /// The number of tags that are not listed.
+    /// The number of tags that are not listed, beside those of signatures.
     pub left_off: usize,
 }
 
@@ -86,7 +86,7 @@ impl Deployer {
         let found = Followed { rule: rule.clone(), repository: repository.clone(), newest: newest.clone() };
         let is_there = |entry: &Deploy| decision::is_of(entry, &found);
         let entries = self.entries_since(&state, is_there).await.map_err(Refusal::of_store)?;
-        let standing = decision::standing(&state, &entries, &found);
+        let standing = decision::explained(&state, &entries, &found);
         let decided = state.followed().and_then(|followed| followed.newest.clone());
         let (tags, left_off) = listed(&rule, tags, newest.as_ref());
         Ok(Following { rule, repository, every, decided, newest, standing, tags, left_off })
@@ -101,6 +101,7 @@ fn unfollowing(why: &str) -> Refusal {
 fn listed(rule: &Follow, tags: Vec<Tag>, newest: Option<&ImageRef>) -> (Vec<ListedTag>, usize) {
     let best = newest.and_then(|image| rule.rank_of(image));
     let mut ranked: Vec<_> = tags.into_iter().map(|tag| (rule.rank(&tag), tag)).collect();
+    ranked.retain(|(rank, tag)| rank.is_ok() || !tag.is_of_signatures());
     ranked.sort_by(|(one, one_tag), (other, other_tag)| match (one, other) {
         (Ok(one), Ok(other)) => {
             let among = Follow::among_equals(other_tag).cmp(&Follow::among_equals(one_tag));
@@ -129,7 +130,8 @@ mod tests {
     #[test]
     fn newest_is_listed_first_and_each_other_says_why_it_is_not() {
         let rule: Follow = "semver:^1.4".parse().unwrap();
-        let tags = ["latest", "1.4.2", "2.0.0", "1.10.0", "v1.10.0", "1.9.0", "1.4.2"];
+        let signatures = format!("sha256-{}.sig", "0".repeat(64));
+        let tags = [&*signatures, "latest", "1.4.2", "2.0.0", "1.10.0", "v1.10.0", "1.9.0", "1.4.2"];
         let tags = tags.iter().map(|tag| tag.parse().unwrap()).collect();
         let newest = "registry.example.com/api:1.10.0".parse().unwrap();
         let (listed, left_off) = listed(&rule, tags, Some(&newest));

@@ -12,19 +12,12 @@ const NEAREST_MAX: usize = 5;
 /// of what was meant.
 pub(super) fn nearest(missing: &str, tags: impl IntoIterator<Item = Tag>) -> Vec<Tag> {
     let rank = |tag: &Tag| (Reverse(common_prefix(missing, tag.as_str())), distance(missing, tag.as_str()));
-    let meant = tags.into_iter().filter(|tag| !is_of_signatures(tag.as_str()));
+    let meant = tags.into_iter().filter(|tag| !tag.is_of_signatures());
     let mut ranked: Vec<_> = meant.map(|tag| (rank(&tag), tag)).collect();
     ranked.sort_unstable();
     // Registries whose tags change meanwhile may list one on two pages.
     ranked.dedup();
     ranked.into_iter().take(NEAREST_MAX).map(|(_, tag)| tag).collect()
-}
-
-/// Returns whether a tag is that of an image's signatures, which are stored beside it: `sha256-` and a digest, with or without an
-/// ending.
-fn is_of_signatures(tag: &str) -> bool {
-    let digest = tag.strip_prefix("sha256-").and_then(|rest| rest.get(..64));
-    digest.is_some_and(|digest| digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Returns the number of bytes with which both begin; tags are ASCII.

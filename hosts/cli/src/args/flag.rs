@@ -96,6 +96,7 @@ mod tests {
             Field::PolicyRepositories,
             Field::PolicyKeep,
             Field::PolicyFollow,
+            Field::PolicyResolve,
             Field::PolicyFollowSettle,
             Field::PolicyRequireSignature,
             Field::PolicyRequireAttestation,

@@ -221,7 +221,7 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
         let stopped = stopped.map(|stopped| format!("Stopped {stopped}\n")).unwrap_or_default();
         let locks = app.locks.iter().map(|lock| format!("Locked {}\n", escaped(&described(lock))));
         let others =
-            others.iter().map(|deploy| format!("{}, {}\n", summary(deploy), when::ago(deploy.created_at, now)));
+            others.iter().map(|deploy| format!("{} ({})\n", summary(deploy), when::ago(deploy.created_at, now)));
         format!("{runs}{measured}{stopped}{drift}{degraded}{}{}", locks.collect::<String>(), others.collect::<String>())
     })
 }

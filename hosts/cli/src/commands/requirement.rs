@@ -39,7 +39,7 @@ pub(crate) async fn remove(session: &Session<'_>, args: &RequirementRealm) -> Re
         }
         None => session.api.call(EndRequirement::<Project>(PhantomData), &project, ()).await?,
     }
-    session.output.line(&format!("Ended the requirement on {}", args.realm()))?;
+    session.output.line(&format!("No requirement is set on {} any more; others stay", args.realm()))?;
     let ended = serde_json::json!({ "project": project, "environment": environment, "requirement": null });
     session.document(&ended)
 }

@@ -37,16 +37,17 @@ fn apps_are_registered_listed_changed_and_removed() {
     let path = "/api/v1/apps/shop-test/a";
     assert_eq!(server.manage("GET", path).expect(200).json()["policy"]["resolve"], "auto");
     let patch = json!({ "policy": {
-        "on_failure": "leave", "repositories": ["r.example.com/*"], "settle": null, "resolve": "require",
+        "on_failure": "leave", "repositories": ["r.example.com/*"], "settle": null, "resolve": "off",
     } });
     let changed = server.manage("PATCH", path).json(&patch).expect(200).json();
     assert_eq!(changed["policy"]["on_failure"], "leave");
-    assert_eq!((&changed["policy"]["settle"], &changed["policy"]["resolve"]), (&json!("10s"), &json!("require")));
+    assert_eq!((&changed["policy"]["settle"], &changed["policy"]["resolve"]), (&json!("10s"), &json!("off")));
     assert_eq!(server.manage("GET", path).expect(200).json()["policy"], changed["policy"]);
     for (policy, field) in [
         (json!({ "settle": "soon" }), "policy.settle"),
         (json!({ "on_failure": "panic" }), "policy.on_failure"),
         (json!({ "repositories": ["BAD"] }), "policy.repositories"),
+        (json!({ "resolve": "require" }), "policy.resolve"),
     ] {
         let reply = server.manage("PATCH", path).json(&json!({ "policy": policy })).expect(422);
         assert_eq!((reply.problem().as_str(), &reply.json()["field"]), ("invalid-field", &json!(field)));

@@ -1,6 +1,8 @@
 //! Images whose tags become digests at the machine's registry before anything is touched.
 
-use rollhook_testing::{server, test_name};
+use std::{fs, process::Command};
+
+use rollhook_testing::{beds::script, server, test_name};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, push};
@@ -81,4 +83,23 @@ fn image_that_only_the_machine_has_is_deployed_and_says_so() {
     assert_eq!(failed["reason"], "image-not-resolved", "{failed}");
     assert_eq!(bench.version(&name), "v2");
     bench.docker.run(&["rmi", "-f", &local]);
+}
+
+#[test]
+fn program_for_other_machines_fails_as_it_begins_with_the_platform_that_it_is_for() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &["--restart", "unless-stopped"], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    let program = bench.server.file("app");
+    fs::write(&program, [0x7f, b'E', b'L', b'F', 2, 1, 1, 0]).unwrap();
+    let image = format!("{}/{name}:riscv", bench.docker.registry());
+    let mut push = Command::new("python3");
+    push.arg(script("../builder-image/mkimage.py")).arg(&image).arg(program);
+    assert!(push.args(["--architecture", "riscv64", "--push"]).status().unwrap().success());
+    let failed = bench.fails(&app, &image);
+    let said = failed["message"].as_str().unwrap();
+    assert!(said.contains(&format!("{image} is for linux/riscv64, as its registry says.")), "{failed}");
+    bench.ended(&app, 3);
+    assert_eq!(bench.version(&name), "v1");
 }

@@ -3,7 +3,7 @@
 use rollhook_testing::{Start, beds::Bed, server, test_name, until};
 use serde_json::{Value, json};
 
-use crate::containers::{answers, push};
+use crate::containers::{answers, push, push_with};
 
 fn bed(test: &str) -> Option<Bed> {
     bed_of(server!(), test)
@@ -52,5 +52,19 @@ fn tag_that_was_never_pushed_fails_with_the_nearest_and_no_pod_is_made() {
     assert_eq!(failed["reason"], "image-not-found", "{failed}");
     assert!(failed["message"].as_str().unwrap().contains("nearest: v1.4.2"), "{failed}");
     assert_eq!(bed.kubectl.generation("deployment/api"), before);
+    assert_eq!(answers(&bed, "api"), ["version=v1"]);
+}
+
+#[test]
+fn index_for_other_machines_fails_at_its_pull_with_the_platform_that_it_is_for() {
+    let Some(bed) = bed(&test_name!()) else { return };
+    let (v1, _) = push(&bed, "platforms:v1", "app-v1");
+    let (other, _) = push_with(&bed, "platforms:riscv", "app-v2", &["--architecture", "riscv64", "--index"]);
+    bed.kubectl.make("Deployment", "api", &v1, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
+    let failed = bed.fails(&app, &other);
+    let said = failed["message"].as_str().unwrap();
+    assert!(said.contains(&format!("{other} is for linux/riscv64, as its registry says.")), "{failed}");
+    bed.await_revision(&app, 3);
     assert_eq!(answers(&bed, "api"), ["version=v1"]);
 }
