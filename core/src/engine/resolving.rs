@@ -15,7 +15,7 @@ use super::{
 use crate::{
     app::{App, CommitRule, Resolve, Source},
     deploy::{Commit, Deploy, Reason, Resolution, Revision, State as Stored, Status, bounded_lines},
-    image::ImageRef,
+    image::{Digest, ImageRef},
     ledger::{AppState, admission},
     ports::Resolved,
     requirement::{Required, RequirementScope},
@@ -97,6 +97,8 @@ pub enum NotResolved {
     Unsigned {
         /// The requirement that it does not meet.
         required: Box<Required>,
+        /// The digest of the image, which is what would be signed.
+        digest: Digest,
         /// The signatures that were found in its place, or the reasons why they cannot be read, each as a line.
         found: Vec<String>,
     },
@@ -277,11 +279,11 @@ fn unresolved(state: &State, deploy: &Deploy, why: NotResolved, is_required: boo
         (NotResolved::Stored, Some(required)) => {
             unsigned(deploy, required, "it was made on the platform itself, where nothing is signed")
         }
-        (NotResolved::Unsigned { required, found }, _) if found.is_empty() => {
-            unsigned(deploy, &required, "it has no signatures and no attestations")
+        (NotResolved::Unsigned { required, digest, found }, _) if found.is_empty() => {
+            unsigned(deploy, &required, &format!("{digest} has no signatures and no attestations"))
         }
-        (NotResolved::Unsigned { required, found }, _) => {
-            unsigned(deploy, &required, &bounded_lines(&found).join("; "))
+        (NotResolved::Unsigned { required, digest, found }, _) => {
+            unsigned(deploy, &required, &format!("for {digest}, {}", bounded_lines(&found).join("; ")))
         }
         (NotResolved::Missing(message), _) => failed(deploy, Reason::IMAGE_NOT_FOUND, message),
         (NotResolved::Stored, None) if is_required => {
@@ -293,7 +295,7 @@ fn unresolved(state: &State, deploy: &Deploy, why: NotResolved, is_required: boo
         }
         (NotResolved::Refused(why) | NotResolved::Unavailable(why), _) if is_required => {
             let scope = required.first().map_or(RequirementScope::App, |required| required.scope);
-            let message = format!("The image was not resolved, as the {scope} requires: {why}");
+            let message = format!("The {scope} requires the digest of the image, which was not found: {why}");
             failed(deploy, Reason::IMAGE_NOT_RESOLVED, message)
         }
         (NotResolved::Refused(why) | NotResolved::Unavailable(why), _) => with(deploy, Resolution::unresolved(&why)),

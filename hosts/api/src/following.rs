@@ -68,6 +68,7 @@ impl FollowedTag {
         let why = match listed.place {
             Place::Newest => "the newest".to_owned(),
             Place::Equal => format!("as new as {newest}"),
+            Place::Older if newest.is_empty() => "older than one that was removed meanwhile".to_owned(),
             Place::Older => format!("older than {newest}"),
             Place::Unfollowed(why) => why.to_string(),
         };
@@ -94,9 +95,14 @@ fn outcome(standing: &Standing, newest: &str, decided: Option<&str>) -> String {
             format!("Nothing is deployed: {newest} is no newer than {image}, which was deployed already.")
         }
         Standing::Deployed(revision) => {
-            format!("Nothing is deployed: the history has the image of {newest} already, as revision {revision}.")
+            format!(
+                "Nothing is deployed: the history has the image of {newest} already, as revision {revision}, and following deploys no \
+                 image twice: deploy it yourself to have it again."
+            )
         }
-        Standing::Held(by) => format!("Nothing is deployed: rollback {by} holds the image of {newest}."),
+        Standing::Held(by) => {
+            format!("Nothing is deployed: rollback {by} holds the image of {newest}. Something newer is deployed.")
+        }
         Standing::Newer => {
             format!("{newest} is newer: it is deployed once it has stayed the newest for the time to settle.")
         }

@@ -49,12 +49,15 @@ pub(crate) async fn read(
         let Some(tag) = rule.newest(&tags).cloned() else { return Ok(Reading { tags, newest: None }) };
         let image = repository.clone().tagged(tag);
         let newest = match registry.resolve(environment, &image).await {
-            Ok(resolved) => Some(image.pinned(resolved.digest)),
+            Ok(resolved) => image.pinned(resolved.digest),
             // A tag that is followed by itself may not be pushed yet, and one of a list may be removed meanwhile.
-            Err(Error::NotFound(Entity::Image)) => None,
+            Err(Error::NotFound(Entity::Image)) => {
+                let tags = tags.into_iter().filter(|tag| image.tag() != Some(tag.as_str())).collect();
+                return Ok(Reading { tags, newest: None });
+            }
             Err(error) => return Err(error),
         };
-        Ok(Reading { tags, newest })
+        Ok(Reading { tags, newest: Some(newest) })
     };
     in_time(clock, READ_TIMEOUT, reading).await.unwrap_or_else(|| {
         let what = format!("{} has not answered in time", repository.registry());

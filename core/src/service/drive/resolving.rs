@@ -16,7 +16,7 @@ use crate::{
     app::{App, AppId, Resolve},
     deploy::Revision,
     engine::resolving::{Answer, FoundImage, NotResolved, Question, ResolveSpec},
-    image::ImageRef,
+    image::{Digest, ImageRef},
     ledger::{AppState, NewDeploy, admission},
     ports::{Resolved, Verified},
     request::Refusal,
@@ -121,7 +121,7 @@ impl Deployer {
         for required in &required {
             let verified = async {
                 let _slot = self.verifying.acquire_ranked(&app.namespace, Rank::Awaited).await;
-                self.signers(&app, &image, required).await
+                self.signers(&app, (&image, &resolved.digest), required).await
             };
             let signers = self.answered_within(VERIFIED_WITHIN, &image, verified).await?;
             signed_by.extend(signers.into_iter().filter(|signer| !signed_by.contains(signer)).collect::<Vec<_>>());
@@ -141,9 +141,15 @@ impl Deployer {
         in_time(&*self.ports.clock, time, answer.boxed()).await.unwrap_or_else(late)
     }
 
-    /// Returns the signers of an image, whose digest is known, if it meets a requirement.
-    async fn signers(&self, app: &AppId, image: &ImageRef, required: &Required) -> Result<Vec<String>, NotResolved> {
-        let unsigned = |found| NotResolved::Unsigned { required: Box::new(required.clone()), found };
+    /// Returns the signers of an image of this digest, if it meets a requirement.
+    async fn signers(
+        &self,
+        app: &AppId,
+        (image, digest): (&ImageRef, &Digest),
+        required: &Required,
+    ) -> Result<Vec<String>, NotResolved> {
+        let unsigned =
+            |found| NotResolved::Unsigned { required: Box::new(required.clone()), digest: digest.clone(), found };
         let Some(verifier) = &self.ports.image_verifier else {
             return Err(unsigned(vec!["this process verifies no signatures".to_owned()]));
         };

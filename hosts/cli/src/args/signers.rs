@@ -2,7 +2,7 @@
 
 use std::{fmt, fs::File, io::Read, str::FromStr};
 
-use rollhook_core::requirement::{Attestation, InvalidRequirement, Signer};
+use rollhook_core::requirement::{Attestation, InvalidRequirement, PublicKey, Signer};
 
 /// The word that ends a requirement.
 const OFF: &str = "off";
@@ -59,16 +59,17 @@ fn file(text: &str) -> Option<(&str, &str)> {
     text.rsplit_once(KEY).filter(|(words, _)| words.is_empty() || words.ends_with([',', ' ']))
 }
 
-/// Returns the words with the text of the key in the place of its file.
+/// Returns the words with the text of the key in the place of its file. What is no public key is sent nowhere.
 ///
 /// # Errors
-/// Why the file cannot be read.
+/// Why the file cannot be read, or is no key.
 pub(super) fn with_key(text: &str) -> Result<String, String> {
     let Some((words, path)) = file(text) else { return Ok(text.to_owned()) };
     let unread = |why: &dyn fmt::Display| format!("{path}: {why}");
     let mut key = String::new();
     let file = File::open(path).map_err(|error| unread(&error))?;
     file.take(FILE_MAX).read_to_string(&mut key).map_err(|error| unread(&error))?;
+    key.parse::<PublicKey>().map_err(|invalid| unread(&invalid.rule))?;
     Ok(format!("{words}{KEY}{key}"))
 }
 
@@ -76,7 +77,10 @@ pub(super) fn with_key(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    const PEM: &str = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
+    const PEM: &str = "-----BEGIN PUBLIC KEY-----\n\
+        MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEX1hHnVCq/f8MKeFOYVFMCeze4DWS\n\
+        QmQi02UnbrHevnbUgPKszRu0xDo1OcUa6aR+TCNPe5drA3i8sLXNAYOjzQ==\n\
+        -----END PUBLIC KEY-----\n";
 
     #[test]
     fn key_is_read_from_its_file() {
@@ -88,6 +92,9 @@ mod tests {
         let attested = with_key(&format!("slsa-provenance,builder=https://ci.test/*,key={path}")).unwrap();
         assert!(attested.ends_with(&format!(",key={PEM}")), "{attested}");
         assert!(with_key(&format!("key={path}.missing")).unwrap_err().contains(".missing: "));
+        std::fs::write(directory.path().join("cosign.key"), PEM.replace("PUBLIC", "PRIVATE")).unwrap();
+        let private = with_key(&format!("key={}", directory.path().join("cosign.key").display())).unwrap_err();
+        assert!(private.ends_with("cosign.key: this is a private key; the public one belongs here"), "{private}");
     }
 
     #[test]

@@ -190,10 +190,10 @@ fn requirement_is_refused_where_no_signature_is_verified_and_names_what_is_wrong
     assert!(missing.err.contains("missing.pub"), "{missing:?}");
     assert!(bench.run("requirement list").ok().out.contains("IMAGES MUST BE"));
     // The environment is that of the variable, unless the whole project is meant.
-    let ended = bench.run("requirement remove").ok();
-    assert_eq!(ended.out, "No requirement is set on project shop, environment test any more; others stay\n");
-    let ended = bench.run("requirement remove --whole-project").ok();
-    assert_eq!(ended.out, "No requirement is set on project shop any more; others stay\n");
+    let none = bench.run("requirement remove").exits(1);
+    assert_eq!(none.err, "error: No requirement is set on project shop, environment test.\n");
+    let none = bench.run("requirement remove --whole-project").exits(1);
+    assert_eq!(none.err, "error: No requirement is set on project shop.\n");
 }
 
 #[test]

@@ -116,7 +116,8 @@ fn environment_requires_what_no_app_of_it_loosens() {
     let path = format!("/api/v1/requirements/{project}/{environment}");
     let empty = bench.server.manage("PUT", &path).json(&json!({})).expect(422).json();
     assert!(empty["detail"].as_str().unwrap().contains("names a signer or an attestation"), "{empty}");
-    bench.server.manage("DELETE", &path).expect(204);
+    let ended = bench.cli().run(&format!("requirement remove -p {project} -e {environment}")).ok();
+    assert_eq!(ended.out, format!("Ended the requirement on project {project}, environment {environment}\n"));
     let unsigned = push(&bench.docker, "app:v1", &format!("{name}:v3"));
     bench.succeeds(&app, &unsigned);
     assert_eq!(bench.version(&name), "v1");
