@@ -94,10 +94,9 @@ pub fn standing(app_state: &AppState, entries: &[Deploy], found: &Followed) -> S
 /// Returns the standing of what was found, for a person: of an image that was decided on before, the rollback that holds it, or the
 /// entry that has it.
 pub fn explained(app_state: &AppState, entries: &[Deploy], found: &Followed) -> Standing {
-    match standing(app_state, entries, found) {
-        Standing::Followed => held_or_deployed(app_state, entries, found).unwrap_or(Standing::Followed),
-        other => other,
-    }
+    let standing = standing(app_state, entries, found);
+    let known = (standing == Standing::Followed).then(|| held_or_deployed(app_state, entries, found)).flatten();
+    known.unwrap_or(standing)
 }
 
 fn held_or_deployed(app_state: &AppState, entries: &[Deploy], found: &Followed) -> Option<Standing> {

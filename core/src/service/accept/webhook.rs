@@ -13,7 +13,7 @@ use crate::{
 
 impl Deployer {
     /// Enables the app's webhook with a new token; the old one is refused from then on. The sequences of its deploys are counted
-    /// anew: see [`DeployRequest::sequence`](crate::request::DeployRequest::sequence).
+    /// anew: see [`DeployRequest::order`](crate::request::DeployRequest::order).
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
