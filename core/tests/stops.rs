@@ -442,3 +442,19 @@ fn restore_after_a_deploy_that_took_the_place_of_another_restore_leaves_the_app_
         assert_eq!((world.pods(&access).await, world.stopped_since(&access).await), (3, None));
     });
 }
+
+#[test]
+fn start_finds_no_instance_from_before_the_stop() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app_of_three(Policy::default()).await;
+        let target = world.target(&access).await;
+        world.scaled(&access, Scale::Stop).await;
+        world.cluster.script("api:v1", Script::default().after(Duration::from_secs(60)));
+        world.scale(&access, Scale::Start).await.unwrap();
+        world.sleep(5).await;
+        assert_eq!(world.cluster.running(access.app(), &target), []);
+        world.quiet(&access).await;
+        assert_eq!(world.cluster.running(access.app(), &target).len(), 3);
+    });
+}

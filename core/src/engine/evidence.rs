@@ -4,7 +4,7 @@
 use super::{State, sentence};
 use crate::{
     deploy::{Deploy, Evidence, Reason, Trigger, WorkloadEnd, WorkloadEvidence},
-    image::{ImageRef, ends_as_for_another_platform, is_for_another_platform},
+    image::{ends_as_for_another_platform, is_for_another_platform},
     ports::{DeployId, WorkloadState},
 };
 
@@ -56,7 +56,7 @@ pub(super) fn with_platforms(deploy: &Deploy, message: &str, evidence: Option<&E
         return message.to_owned();
     };
     let names: Vec<String> = platforms.iter().map(ToString::to_string).collect();
-    let image = ImageRef::unpinned(image.clone());
+    let image = image.clone().unpinned();
     format!("{} {image} is for {}, as its registry says.", sentence(message), names.join(", "))
 }
 
@@ -64,8 +64,8 @@ fn is_for_others(message: &str, evidence: Option<&Evidence>) -> bool {
     let (events, log) = evidence.map(|seen| (&*seen.events, &*seen.log)).unwrap_or_default();
     let state = evidence.and_then(|seen| seen.state.as_deref());
     let workloads = evidence.into_iter().flat_map(|seen| &seen.workloads).map(|workload| workload.message.as_str());
-    let said = events.iter().map(String::as_str).chain(state).chain(workloads).chain([message]);
-    said.into_iter().any(is_for_another_platform) || log.iter().any(|line| ends_as_for_another_platform(line))
+    let mut said = events.iter().map(String::as_str).chain(state).chain(workloads).chain([message]);
+    said.any(is_for_another_platform) || log.iter().any(|line| ends_as_for_another_platform(line))
 }
 
 /// Returns whether a workload carries this deploy.

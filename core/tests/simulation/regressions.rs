@@ -389,7 +389,10 @@ fn restore_that_takes_a_stop_back_keeps_what_the_stop_never_came_to() {
 }
 
 #[test]
-fn a_restore_keeps_no_instance_that_a_cancelled_stop_has_ended() {
+fn a_restore_after_another_one_that_was_superseded_does_not_stop_the_app() {
     let stop = ask(Ask::Scale { app: 0, stop: true, expects: Expects::Current, key: Key::None });
-    holds(vec![Choice::Pass(3_000), stop, ask(Ask::Cancel { app: 0, back: 0 }), post("crash"), Choice::Pass(90_000)]);
+    let cancel = ask(Ask::Cancel { app: 0, back: 0 });
+    // Without the workload's deploy id, the restore makes no progress.
+    let anew = Choice::Cluster(Meddling::Remove { part: 2, anew: true });
+    holds(vec![Choice::Pass(3_000), stop, cancel, anew, post("crash"), Choice::Pass(90_000)]);
 }

@@ -23,7 +23,7 @@ const BOUNDS: TagBounds = TagBounds { tags: TAGS_MAX + 1, pages: 500 };
 
 /// A reading of a repository.
 pub(crate) struct Reading {
-    /// The tags that were looked at: of a rule that follows one tag, that one.
+    /// The tags that were found: of a rule that follows one tag, that one if it is there.
     pub(crate) tags: Vec<Tag>,
     /// The newest image, with its digest; `None`: the repository has no tag that the rule follows.
     pub(crate) newest: Option<ImageRef>,
