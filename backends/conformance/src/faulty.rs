@@ -19,14 +19,16 @@ use rollhook_core::{
     ports::{
         self, AppChange, AppPage, AppRef, Applied, AtRest, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger,
         CheckedSettings, Clock, Committed, ConfigurationStore, DeployId, DriverIdentity, Heartbeat, HistoryStore,
-        InstanceAddresses, InstanceLogPart, InstanceLogs, KindOfCheck, ListedApp, Loaded, LogQuery, LoggedWorkload,
-        MeasureSpec, Measured, Observation, Page, ReadyInstances, Registry, ReleaseRun, ReleaseRunner, ReleaseSpec,
-        ReleaseState, Resolved, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, SettingsRequest, Started,
-        StoreLimits, StoredConfiguration, StoredImages, TagPage, TagQuery, TargetInstance, TargetReader, TargetRequest,
-        TimesBefore, TokenMark, TokenMatcher, TokenStore, Validated, Verifier, Version, WebhookSecret,
+        ImageVerifier, InstanceAddresses, InstanceLogPart, InstanceLogs, KindOfCheck, ListedApp, Loaded, LogQuery,
+        LoggedWorkload, MeasureSpec, Measured, Observation, Page, ReadyInstances, Registry, ReleaseRun, ReleaseRunner,
+        ReleaseSpec, ReleaseState, Resolved, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, SettingsRequest,
+        Started, StoreLimits, StoredConfiguration, StoredImages, TagPage, TagQuery, TargetInstance, TargetReader,
+        TargetRequest, TimesBefore, TokenMark, TokenMatcher, TokenStore, Validated, Verified, Verifier, Version,
+        WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
+    requirement::Requirement,
     source::{BranchLog, GitSource},
     time::Timestamp,
     token::Token,
@@ -501,5 +503,16 @@ impl<T: Registry + ?Sized> Registry for Faulty<T> {
 
     async fn tags(&self, environment: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage> {
         self.call("registry.tags", self.inner.tags(environment, repository, query)).await
+    }
+}
+
+#[async_trait]
+impl<T: ImageVerifier + ?Sized> ImageVerifier for Faulty<T> {
+    fn check(&self, requirement: &Requirement) -> std::result::Result<(), String> {
+        self.inner.check(requirement)
+    }
+
+    async fn verify(&self, environment: &Namespace, image: &ImageRef, requirement: &Requirement) -> Result<Verified> {
+        self.call("signatures.verify", self.inner.verify(environment, image, requirement)).await
     }
 }

@@ -7,7 +7,7 @@
 
 use super::{
     Effect, State, record,
-    resolving::{self, Question, ResolveProgress, ResolveSpec},
+    resolving::{self, Question, ResolveSpec},
 };
 use crate::{
     app::Source,
@@ -27,19 +27,16 @@ pub struct NewerDeploy {
     pub commit: Commit,
 }
 
-/// Returns the effect of asking the source if all else only waits.
-pub(super) fn interleaved(state: &mut State, effect: Effect) -> Effect {
-    let Some(deploy) = state.app_state.unfinished.iter().find(|deploy| deploy.is_to_be_ordered()) else {
-        state.resolve = ResolveProgress::default();
-        return effect;
-    };
-    let (Source::Git(source), Some(commit)) = (&state.app_state.app.source, &deploy.commit) else { return effect };
+/// Returns the effect of asking the source, if a deploy waits for that and no other question is under way.
+pub(super) fn question(state: &State) -> Option<Effect> {
+    let deploy = state.app_state.unfinished.iter().find(|deploy| deploy.is_to_be_ordered())?;
+    let (Source::Git(source), Some(commit)) = (&state.app_state.app.source, &deploy.commit) else { return None };
     // A process without a builder leaves them to others.
     if !state.has_builder || resolving::is_under_way(state) {
-        return effect;
+        return None;
     }
     let question = Question::Order { source: source.clone(), commit: commit.clone() };
-    Effect::Resolve(Box::new(ResolveSpec { revision: deploy.revision, question }))
+    Some(Effect::Resolve(Box::new(ResolveSpec { revision: deploy.revision, question })))
 }
 
 /// Processes the answer of the source for a deploy that waits for it.

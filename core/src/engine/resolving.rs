@@ -141,13 +141,15 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
     if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) {
         return effect;
     }
-    if matches!(state.app_state.app.source, Source::Git(_)) {
-        return ordering::interleaved(state, effect);
-    }
-    let Some(deploy) = state.app_state.unfinished.iter().rfind(|deploy| deploy.is_to_be_resolved()) else {
+    if state.app_state.unfinished.iter().all(|deploy| !deploy.is_to_be_resolved()) {
         state.resolve = ResolveProgress::default();
         return effect;
-    };
+    }
+    if let Some(question) = ordering::question(state) {
+        return question;
+    }
+    let with_image = |deploy: &Deploy| deploy.is_to_be_resolved() && !deploy.is_to_be_ordered();
+    let Some(deploy) = state.app_state.unfinished.iter().rfind(|deploy| with_image(deploy)) else { return effect };
     let Some(image) = deploy.image.clone() else { return effect };
     let revision = deploy.revision;
     let required = state.app_state.app.required();
@@ -334,5 +336,7 @@ fn with(deploy: &Deploy, resolution: Resolution) -> Deploy {
 fn failed(deploy: &Deploy, reason: &str, message: String) -> Deploy {
     let message = format!("{} Nothing was touched.", sentence(&message));
     let ended = Stored::Failed { reason: Reason::new(reason), message, evidence: None };
-    Deploy { resolution: None, ..deploy.moved(ended) }
+    // What was answered before stays true.
+    let resolution = deploy.resolution.clone().filter(|resolution| **resolution != Resolution::Pending);
+    Deploy { resolution, ..deploy.moved(ended) }
 }

@@ -77,7 +77,9 @@ impl Change {
     /// registry, by the end of its build, or as it begins.
     fn is_unmet(&self, stored: &Deploy, change: &Deploy) -> bool {
         let app = &self.state.app;
-        let is_answered = stored.is_to_be_resolved() && !change.is_to_be_resolved() && !change.is_terminal();
+        // Its order says nothing of its image, which is yet to be built.
+        let waited = stored.is_to_be_resolved() && !stored.is_to_be_ordered();
+        let is_answered = waited && !change.is_to_be_resolved() && !change.is_terminal();
         let is_built = stored.image.is_none() && change.image.is_some();
         app.requires_signatures()
             && (is_built

@@ -6,6 +6,7 @@ use rollhook_core::{
     app::Source,
     deploy::{Commit, Revision, Ruling, Scale},
     request::{DeployRequest, IdempotencyKey, RedeployRequest, RollbackRequest, ScaleRequest},
+    requirement::{RequirementCopy, RequirementScope, ScopedRequirement},
 };
 
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
     requests::{self, Request, id},
     rules::{Known, Wish, model},
     run::Run,
+    signatures::signed_by,
     sources,
     verifying::Answers,
     workloads::{self, LISTS, parts},
@@ -146,6 +148,10 @@ impl Run {
                 self.environment.rules.lock().unwrap().published.withdraw();
                 "registry: a version was withdrawn"
             }
+            Meddling::Sign => {
+                self.environment.rules.lock().unwrap().all_are_signed();
+                "registry: all images were signed"
+            }
             Meddling::Scale(number, pods) => {
                 cluster.scale(&app, &part(number).target, pods);
                 "cluster: scaled"
@@ -259,6 +265,7 @@ impl Run {
             }
             Ask::Poll { app, on } => Some((Request::Policy(id(*app), requests::poll(*on)), Key::None)),
             Ask::Follow { app, on } => Some((Request::Policy(id(*app), requests::follow(*on)), Key::None)),
+            Ask::Require { app, scope, signer } => Some((self.require(*app, *scope, *signer), Key::None)),
             Ask::Hint { app, twice } => {
                 self.environment.journal.count("registry: a push was told of");
                 Some((Request::Hint(id(*app)), if *twice { Key::Twice } else { Key::None }))
@@ -307,6 +314,17 @@ impl Run {
 
     fn commit(&self, app: usize, back: usize) -> Option<Commit> {
         self.known(app, |known| known.history.iter().rev().nth(back).and_then(|entry| entry.commit.clone())).flatten()
+    }
+
+    fn require(&mut self, app: usize, scope: RequirementScope, signer: Option<u8>) -> Request {
+        let mut rules = self.environment.rules.lock().unwrap();
+        rules.requirements += 1;
+        let copy = RequirementCopy { requirement: signer.map(signed_by), sequence: rules.requirements };
+        match scope {
+            RequirementScope::App => Request::Policy(id(app), requests::sign(signer)),
+            RequirementScope::Environment => Request::Require(id(app), ScopedRequirement::Environment(copy)),
+            RequirementScope::Project => Request::Require(id(app), ScopedRequirement::Project(copy)),
+        }
     }
 
     fn rollback(
@@ -403,6 +421,7 @@ pub(crate) fn told(wanted: &Request) -> String {
         Request::Lock(id, Some(lock)) => format!("lock {id} for {:?}", lock.ttl),
         Request::Lock(id, None) => format!("unlock {id}"),
         Request::Policy(id, change) => format!("change the policy of {id}: {change:?}"),
+        Request::Require(id, place) => format!("require of {id}: {place:?}"),
         Request::Hint(id) => format!("tell {id} of a push to its repository"),
         Request::Enable => "a new token".to_owned(),
         Request::Disable => "close the webhook".to_owned(),

@@ -152,6 +152,10 @@ pub(crate) enum Promise {
     NewestByAlphabet,
     /// The decisions of following are not seen.
     DecidedOnce,
+    /// Each image is taken for signed.
+    Signature,
+    /// What is required of images is not seen.
+    Required,
     /// A check that decides nothing revokes a verification.
     ObserverRevokes,
     /// The highest sequence of a webhook's deploys is not seen.

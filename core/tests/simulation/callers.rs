@@ -324,6 +324,7 @@ fn touches_webhook(request: &Request) -> bool {
         | Request::Workloads(..)
         | Request::Lock(..)
         | Request::Policy(..)
+        | Request::Require(..)
         | Request::Hint(_) => false,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::{prelude::*, sample::select};
-use rollhook_core::check::WithoutVerdict;
+use rollhook_core::{check::WithoutVerdict, requirement::RequirementScope};
 
 use crate::{
     faults::InjectedFault,
@@ -40,6 +40,8 @@ pub(crate) struct Scenario {
     pub(crate) resolves: bool,
     /// Whether app 0 follows its repository from the beginning, where its images are a registry's.
     pub(crate) followed: bool,
+    /// The signer of app 0's images from the beginning, where they are a registry's.
+    pub(crate) signed: Option<u8>,
 }
 
 /// The source of an app's deploys.
@@ -110,6 +112,8 @@ pub(crate) enum Ask {
     Poll { app: usize, on: bool },
     /// An app follows its repository from now on, or not any more.
     Follow { app: usize, on: bool },
+    /// What is required of an app's images from now on, by itself, its environment or its project: a signer, or nothing.
+    Require { app: usize, scope: RequirementScope, signer: Option<u8> },
     /// The registry tells of a push, once or twice.
     Hint { app: usize, twice: bool },
     /// What an app's branch is at, or was so many moves ago, is deployed by CI, unless CI did so before, or by a person.
@@ -182,6 +186,8 @@ pub(crate) enum Meddling {
     Publish { tag: &'static str, below: bool },
     /// The newest version is not listed any more.
     Withdraw,
+    /// Both signers sign what they have not signed yet.
+    Sign,
 }
 
 /// Where a branch is moved.
@@ -196,7 +202,7 @@ pub(crate) enum Step {
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 34] = [
+pub(crate) const CALLS: [&str; 35] = [
     "",
     "history.commit",
     "history.load",
@@ -231,6 +237,7 @@ pub(crate) const CALLS: [&str; 34] = [
     "registry.resolve",
     "registry.tags",
     "branches.log",
+    "signatures.verify",
 ];
 
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -239,10 +246,22 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let kinds = [kind(8), kind(10)];
     let workloads = ([also(), also(), also()], proptest::collection::vec(own(), 0..3));
     let checks = proptest::option::weighted(0.4, checks());
-    let registry = (proptest::bool::weighted(0.5), proptest::bool::weighted(0.4));
+    let registry =
+        (proptest::bool::weighted(0.5), proptest::bool::weighted(0.4), proptest::option::weighted(0.2, 0..2u8));
     let hold_all = proptest::bool::weighted(0.5);
     (1..=3usize, sometimes(), sometimes(), hold_all, sometimes(), kinds, choices, workloads, checks, registry).prop_map(
-        |(replicas, unsettled, leave, hold_all, polled, kinds, choices, (also, own), checks, (resolves, followed))| {
+        |(
+            replicas,
+            unsettled,
+            leave,
+            hold_all,
+            polled,
+            kinds,
+            choices,
+            (also, own),
+            checks,
+            (resolves, followed, signed),
+        )| {
             Scenario {
                 replicas,
                 settled: !unsettled,
@@ -256,6 +275,7 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
                 own,
                 resolves,
                 followed,
+                signed,
             }
         },
     )
@@ -361,6 +381,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Poll { app, on }),
         2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Follow { app, on }),
         2 => (app(), any::<bool>()).prop_map(|(app, twice)| Ask::Hint { app, twice }),
+        3 => (app(), select(&SCOPES), proptest::option::weighted(0.6, 0..2u8))
+            .prop_map(|(app, scope, signer)| Ask::Require { app, scope, signer }),
         5 => (app(), proptest::bool::weighted(0.7), select(&[0usize, 0, 1, 2]), key())
             .prop_map(|(app, ci, back, key)| Ask::Head { app, ci, back, key }),
         2 => (app(), 0..LISTS.len()).prop_map(|(app, list)| Ask::Workloads { app, list }),
@@ -370,6 +392,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => (0..3usize, proptest::bool::weighted(0.8)).prop_map(|(app, take_over)| Ask::Register { app, take_over }),
     ]
 }
+
+const SCOPES: [RequirementScope; 3] = [RequirementScope::App, RequirementScope::Environment, RequirementScope::Project];
 
 fn tag() -> impl Strategy<Value = &'static str> {
     select(&TAGS)
@@ -420,6 +444,7 @@ fn meddling() -> impl Strategy<Value = Meddling> {
         5 => (select(&["v2", "slow", "crash", "dies", "drains"]), proptest::bool::weighted(0.2))
             .prop_map(|(tag, below)| Meddling::Publish { tag, below }),
         1 => Just(Meddling::Withdraw),
+        1 => Just(Meddling::Sign),
     ]
 }
 

@@ -35,6 +35,7 @@ mod requests;
 mod rules;
 mod run;
 mod seeds;
+mod signatures;
 mod sources;
 mod verifying;
 mod workloads;
@@ -63,6 +64,9 @@ fn the_rules_hold_whatever_happens() {
     }
     for (what, times) in &played.tally {
         println!("{times:>9}  {what}");
+    }
+    if let Some(seed) = played.broken {
+        println!("seed {seed} broke a rule, and is made short");
     }
     assert!(played.broken.is_none(), "{}", played.broken.map(|seed| seeds::shrunk(seed, None)).unwrap_or_default());
     let missing: Vec<_> = EXPECTED.iter().filter(|what| !played.tally.contains_key(**what)).collect();
@@ -157,6 +161,8 @@ noticed! {
     rollout_that_does_not_wait_for_the_registry: WaitsForAnswer,
     newest_version_by_the_alphabet: NewestByAlphabet,
     version_that_is_followed_again: DecidedOnce,
+    image_that_is_taken_for_signed: Signature,
+    requirement_that_a_driver_does_not_see: Required,
 }
 
 fn number(variable: &str) -> Option<u64> {

@@ -31,7 +31,7 @@ pub(crate) struct SharedRegistry(Mutex<Reading>);
 
 impl SharedRegistry {
     /// Returns `Ok` if it answers with what it has.
-    fn answers(&self) -> Result<()> {
+    pub(crate) fn answers(&self) -> Result<()> {
         match *self.0.lock().unwrap() {
             Reading::Well => Ok(()),
             Reading::Denied => Err(Error::Denied { what: "the registry lets nobody read".to_owned(), cause: None }),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rollhook_core::requirement::RequirementScope;
+
 use crate::{
     broken::Promise,
     choices::{Ask, Choice, Expects, Key, Kind, Meddling, Scenario, Step},
@@ -28,6 +30,7 @@ fn holds(choices: Vec<Choice>) {
         own: Vec::new(),
         resolves: false,
         followed: false,
+        signed: None,
     });
 }
 
@@ -45,6 +48,7 @@ fn holds_for_a_git_app(replicas: usize, choices: Vec<Choice>) {
         own: Vec::new(),
         resolves: false,
         followed: false,
+        signed: None,
     });
 }
 
@@ -155,6 +159,7 @@ fn polled(replicas: usize, choices: Vec<Choice>) -> Scenario {
         own: Vec::new(),
         resolves: false,
         followed: false,
+        signed: None,
     }
 }
 
@@ -206,6 +211,7 @@ fn two_apps_of_a_release_group(replicas: usize, apart: u32) -> Scenario {
         own,
         resolves: false,
         followed: false,
+        signed: None,
     }
 }
 
@@ -259,6 +265,7 @@ fn a_late_order_for_a_second_workload() -> Scenario {
         own: Vec::new(),
         resolves: false,
         followed: false,
+        signed: None,
     }
 }
 
@@ -285,6 +292,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         own: Vec::new(),
         resolves: false,
         followed: false,
+        signed: None,
     };
     let roll_back =
         |back| ask(Ask::Rollback { app: 0, back, whole: false, expects: Expects::Anything, key: Key::None });
@@ -303,7 +311,17 @@ pub(crate) fn rare() -> Vec<Scenario> {
         vec![post("hang"), Choice::Pass(1_000), Choice::Cluster(Meddling::Builder(false)), delete, wait()];
     // The restore ends at its deadline, by a clock that is set ahead, and its instances get ready nevertheless.
     let recovered = vec![post("slow"), wait(), post("missing"), Choice::Pass(6_000), Choice::Clock(4_000), wait()];
+    let cancel = ask(Ask::Cancel { app: 0, back: 0 });
+    let stopped = vec![post("slow"), Choice::Pass(3_000), cancel, Choice::Pass(0), roll_back(None), wait()];
+    let enabled = vec![dies("tokens.put"), ask(Ask::Enable), wait()];
+    let require = ask(Ask::Require { app: 0, scope: RequirementScope::Environment, signer: Some(1) });
+    let never_ran = vec![post("crash"), wait(), require, roll_back(Some(1)), wait()];
+    let resolved = |followed, choices| Scenario { resolves: true, followed, ..of(Kind::Image, false, false, choices) };
     vec![
+        of(Kind::Image, true, false, stopped),
+        of(Kind::Image, false, false, enabled),
+        resolved(false, never_ran),
+        resolved(true, vec![dies("registry.tags"), wait()]),
         of(Kind::Image, false, false, recovered),
         of(Kind::Image, true, false, failed),
         of(Kind::Git, false, false, cancelled),
@@ -395,4 +413,24 @@ fn a_restore_after_another_one_that_was_superseded_does_not_stop_the_app() {
     // Without the workload's deploy id, the restore makes no progress.
     let anew = Choice::Cluster(Meddling::Remove { part: 2, anew: true });
     holds(vec![Choice::Pass(3_000), stop, cancel, anew, post("crash"), Choice::Pass(90_000)]);
+}
+
+/// The image of an earlier commit is still being built, which is told to end as its app now requires signatures.
+#[test]
+fn commit_whose_order_is_known_waits_for_its_place_though_it_can_have_no_signature() {
+    let build = ask(Ask::Deploy { app: 0, tag: "hang", key: Key::None });
+    let require = ask(Ask::Require { app: 0, scope: RequirementScope::Project, signer: Some(0) });
+    let hint = || ask(Ask::Hint { app: 0, twice: false });
+    holds_for_a_git_app(1, vec![build, Choice::Pass(0), require, hint(), hint(), post("v3"), Choice::Pass(0)]);
+}
+
+/// The image of the first version was never found to be signed, nor did it ever run.
+#[test]
+fn version_of_a_git_app_that_never_ran_waits_for_its_registry_before_it_is_returned_to() {
+    let require = ask(Ask::Require { app: 0, scope: RequirementScope::Project, signer: Some(1) });
+    let expects = Expects::Anything;
+    let again = ask(Ask::Configure { app: 0, variable: 0, value: 1, staged: false, expects, key: Key::None });
+    let fails = Choice::Ahead { replica: 0, by: 60 };
+    let choices = vec![Choice::Pass(500), fails, Choice::Pass(100), require, again, Choice::Pass(60_000)];
+    hold(Scenario { kinds: [Kind::Git; 2], settled: false, polled: false, resolves: true, ..polled(1, choices) });
 }

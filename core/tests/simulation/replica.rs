@@ -69,6 +69,7 @@ impl Replica {
             ports.configurations = Some(configurations);
             ports.verifier = Some(faulty.clone());
             ports.registry = Some(faulty.clone());
+            ports.image_verifier = Some(faulty.clone());
             ports.builder = Some(BuildPorts::new(faulty, branches));
         });
         let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));

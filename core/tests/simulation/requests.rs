@@ -16,12 +16,13 @@ use rollhook_core::{
         ConfigureRequest, DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, PromoteRequest, RedeployRequest,
         Refusal, Registration, RollbackRequest, RunRequest, ScaleRequest, SourceChange, TargetChange,
     },
+    requirement::ScopedRequirement,
     service::{Accepted, Configured, Deployer, NewLock, Outcome, Pushed},
     token::{Credentials, Token},
 };
 use serde_json::json;
 
-use crate::{choices::Kind, images::image, replica::POLL, sources, workloads::Also};
+use crate::{choices::Kind, images::image, replica::POLL, signatures::signed_by, sources, workloads::Also};
 
 /// Where the apps are: the third wants the first one's workload.
 const APPS: [(&str, &str); 3] = [("test", "api"), ("prod", "api"), ("test", "other")];
@@ -74,6 +75,8 @@ pub(crate) enum Request {
     /// Locks an app, or ends its lock.
     Lock(AppId, Option<NewLock>),
     Policy(AppId, PolicyChange),
+    /// The requirement of an app's environment or project comes to it.
+    Require(AppId, ScopedRequirement),
     /// The registry tells an app of a push.
     Hint(AppId),
     Enable,
@@ -198,6 +201,10 @@ impl Request {
             Self::Policy(id, change) => {
                 deployer.change_policy(&allowed(&id).await?, change).await.map(|_| Answer::Changed)
             }
+            Self::Require(id, place) => {
+                let app = deployer.state(&allowed(&id).await?).await?.app;
+                deployer.copy_requirement(&app, place).await.map(|()| Answer::Changed)
+            }
             Self::Hint(id) => {
                 let pushed = PushedImage { repository: "api".to_owned(), tag: None };
                 let hinted = deployer.hint(&allowed(&id).await?, &[pushed]).await?;
@@ -310,6 +317,12 @@ pub(crate) fn follow(on: bool) -> PolicyChange {
         poll: Some(on.then_some(POLL)),
         ..PolicyChange::default()
     }
+}
+
+/// A change of policy by which an app's images need a signature, or none any more.
+pub(crate) fn sign(signer: Option<u8>) -> PolicyChange {
+    let signers = signer.map(|number| signed_by(number).signers().to_vec());
+    PolicyChange { signers: Some(signers.unwrap_or_default()), ..PolicyChange::default() }
 }
 
 /// The rule of following: the number behind a version's name.

@@ -140,6 +140,10 @@ impl Run {
         if !scenario.polled && self.kind(0) != Kind::Image {
             ["v1", "v2", "v1"].into_iter().for_each(|tag| self.move_head(0, Step::New(tag)));
         }
+        if let Some(signer) = scenario.signed.filter(|_| scenario.resolves) {
+            let call = self.callers.call(Request::Policy(requests::id(0), requests::sign(Some(signer))), Key::None);
+            self.make(call, 0);
+        }
         if scenario.followed && scenario.resolves && self.kind(0) == Kind::Image {
             let call = self.callers.call(Request::Policy(requests::id(0), requests::follow(true)), Key::None);
             self.make(call, 0);

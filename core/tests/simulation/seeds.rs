@@ -104,11 +104,12 @@ fn text(seed: u64, scenario: &Scenario, ended: &Ended) -> String {
     let broken = ended.broken.as_deref().unwrap_or("no rule was broken");
     let choices: Vec<String> = scenario.choices.iter().map(|choice| format!("    {choice:?}")).collect();
     format!(
-        "seed {seed}: {broken}\n{} replicas, first version settled: {}, failures are left: {}, holds bind CI: {}\n{:?}, also {:?}, {:?}\n{}\n\n{}\n",
+        "seed {seed}: {broken}\n{} replicas, first version settled: {}, failures are left: {}, holds bind CI: {}, signed by: {:?}\n{:?}, also {:?}, {:?}\n{}\n\n{}\n",
         scenario.replicas,
         scenario.settled,
         scenario.leave,
         scenario.hold_all,
+        scenario.signed,
         scenario.kinds,
         scenario.also,
         scenario.own,

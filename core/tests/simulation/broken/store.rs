@@ -18,6 +18,7 @@ use rollhook_core::{
     },
     replica::ReplicaId,
     request::IdempotencyKey,
+    requirement::RequirementCopies,
 };
 
 use super::{BrokenBackend, Promise};
@@ -43,6 +44,12 @@ impl BrokenBackend {
         }
         if registration.policy.checks == shown.app.policy.checks {
             registration.policy.checks.clone_from(&truth.app.policy.checks);
+        }
+        if registration.policy.signed == shown.app.policy.signed {
+            registration.policy.signed.clone_from(&truth.app.policy.signed);
+        }
+        if registration.requirements == shown.app.requirements {
+            registration.requirements.clone_from(&truth.app.requirements);
         }
         if registration.holds == shown.app.holds {
             registration.holds.clone_from(&truth.app.holds);
@@ -110,6 +117,10 @@ impl BrokenBackend {
         if self.breaks(Promise::ObserverRevokes) && state.watch().is_some() {
             let checks = &mut Arc::make_mut(&mut state.app).policy.checks;
             checks.iter_mut().for_each(|check| check.mode = CheckMode::Enforce);
+        }
+        if self.breaks(Promise::Required) {
+            let app = Arc::make_mut(&mut state.app);
+            (app.policy.signed, app.requirements) = (None, RequirementCopies::default());
         }
         if self.breaks(Promise::Sequence) {
             state.highest_sequence = None;

@@ -15,6 +15,7 @@ mod owners;
 mod registry;
 mod releases;
 mod runs;
+mod signed;
 mod stops;
 mod watches;
 mod workloads;
@@ -129,6 +130,12 @@ pub(crate) struct Rules {
     pub(crate) deleting: BTreeSet<AppId>,
     /// Whether a person has released holds.
     pub(crate) releasing: bool,
+    /// How often a requirement on an environment or a project was changed.
+    pub(crate) requirements: u64,
+    /// Whether images were signed that had not been.
+    signed_later: bool,
+    /// Whether somebody was refused the signatures of an image, which counts as an image without any.
+    signatures_denied: bool,
     /// How often the webhook may have been enabled anew, and how often the highest sequence was forgotten.
     pub(crate) enables: usize,
     forgotten: usize,
@@ -204,11 +211,13 @@ impl Rules {
             let old = &known.begun(&before, old, new, journal);
             self.changed(&known, &before, old, new, moment, journal);
             self.resolved(old, new, journal);
+            self.signed((&known.view, &view), &before, old, new, journal);
         }
         self.in_order(&known, &before, &history, &view, journal);
         for new in &history[before.len().min(history.len())..] {
             self.found += u64::from(new.trigger == Trigger::Git);
             self.admitted(&known, &before, &history, &view, new, journal);
+            self.needs_signature(&view, &before, new, journal);
         }
         self.holds(&known, &before, &history, &view, journal);
         self.recovered(&known, &history, &view, journal);
