@@ -11,7 +11,7 @@ use rollhook_core::{
     ports::{Registry, Resolved, TagPage, TagQuery},
 };
 
-use crate::{broken::Promise, recording_ports::RecordingPorts};
+use crate::{broken::Promise, polling::RecordedReads, recording_ports::RecordingPorts};
 
 /// How the registry answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,17 +59,27 @@ impl Registry for RecordingPorts {
         answer
     }
 
-    async fn tags(&self, environment: &Namespace, repository: &ImageRef, _: &TagQuery) -> Result<TagPage> {
-        let moment = self.environment.moment().own;
-        let rules = self.environment.rules.lock().unwrap();
-        rules.reads_tags(&self.life, environment, moment, &self.environment.journal);
-        let mut tags = rules.published.tags();
-        drop(rules);
+    async fn tags(&self, _: &Namespace, repository: &ImageRef, _: &TagQuery) -> Result<TagPage> {
+        let mut tags = self.environment.rules.lock().unwrap().published.tags();
         if self.environment.promise == Some(Promise::NewestByAlphabet) {
             tags = tags.into_iter().max().into_iter().collect();
         }
         let answer = self.environment.registry.answers().map(|()| TagPage { tags, next: None });
         self.log_answer(&format!("tags of {repository}"), &answer);
         answer
+    }
+}
+
+#[async_trait]
+impl Registry for RecordedReads {
+    async fn resolve(&self, environment: &Namespace, image: &ImageRef) -> Result<Resolved> {
+        self.inner.resolve(environment, image).await
+    }
+
+    async fn tags(&self, environment: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage> {
+        let RecordingPorts { environment: all, life, .. } = &*self.recording_ports;
+        let moment = all.moment().own;
+        all.rules.lock().unwrap().reads_tags(life, environment, moment, &all.journal);
+        self.inner.tags(environment, repository, query).await
     }
 }

@@ -64,13 +64,13 @@ impl Replica {
         let rng = Arc::new(SeededRng(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1))));
         let rollouts = workloads::over(faulty.clone(), environment.promise);
         let ports = Ports::new(tokens, faulty.clone(), rollouts, own, rng);
-        let branches = Arc::new(RecordedReads { inner: faulty.clone(), recording_ports });
+        let reads = Arc::new(RecordedReads { inner: faulty.clone(), recording_ports });
         let ports = ports.with(|ports| {
             ports.configurations = Some(configurations);
             ports.verifier = Some(faulty.clone());
-            ports.registry = Some(faulty.clone());
+            ports.registry = Some(reads.clone());
             ports.image_verifier = Some(faulty.clone());
-            ports.builder = Some(BuildPorts::new(faulty, branches));
+            ports.builder = Some(BuildPorts::new(faulty, reads));
         });
         let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));
         let able = environment.time.now();

@@ -105,7 +105,7 @@ impl SourceRules {
         }
         if interval < self.min_poll || interval > POLL_MAX {
             let (least, most) = (self.min_poll.as_secs_f64(), POLL_MAX.as_secs() / 3600);
-            return refused(format!("must be off, or from {least} s to {most} h."));
+            return refused(format!("must be off, or from {least} s, the least of this server, to {most} h."));
         }
         Ok(())
     }

@@ -184,7 +184,13 @@ impl Deployer {
         if is_missing && !is_tag && self.has_stored(image).await? {
             return Err(NotResolved::Stored);
         }
-        let why = refusal.to_string();
+        // It is asked again by itself, or is not needed.
+        let why = match &refusal {
+            Refusal::RegistryUnavailable { host, why, .. } => {
+                format!("{host} cannot be asked about the image now: {why}.")
+            }
+            _ => refusal.to_string(),
+        };
         Err(match (is_missing, refusal.is_retryable()) {
             (true, _) => NotResolved::Missing(why),
             (false, true) => NotResolved::Unavailable(why),

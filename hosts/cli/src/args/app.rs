@@ -84,7 +84,7 @@ pub(crate) enum AppCommand {
     Verdict(Verdict),
     /// Deploy what another environment runs
     Promote(Promote),
-    /// Let automation deploy again what was rolled back from
+    /// Let automation deploy again what was rolled back from: CI's calls, polling, and following
     ReleaseHold(Target),
     /// Refuse new deploys, except rollbacks
     Lock(Lock),

@@ -166,6 +166,9 @@ impl Cli {
             let why = "--server asks a server, --store and --driver work without one: give one or the other";
             return Err(command.error(ErrorKind::ArgumentConflict, why));
         }
+        if let Some(why) = named::contradiction(&matches) {
+            return Err(command.error(ErrorKind::ArgumentConflict, why));
+        }
         let mut cli = Self::from_arg_matches(&matches)?;
         if direct {
             cli.connection.server = None;

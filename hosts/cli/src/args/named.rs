@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::ArgMatches;
+use clap::{ArgMatches, parser::ValueSource};
 use rollhook_core::app::{Environment, Project};
 
 use super::Cli;
@@ -26,10 +26,7 @@ impl Named {
             return Self::default();
         };
         let backend = |name| one::<String>(&matches, name).is_some();
-        let mut command = &matches;
-        while let Some((_, inner)) = command.subcommand() {
-            command = inner;
-        }
+        let command = innermost(&matches);
         Self {
             server: one::<String>(&matches, "server").filter(|server| !server.is_empty()),
             names_backends: backend("store") || backend("driver"),
@@ -49,6 +46,23 @@ impl Named {
         self.project.as_ref().is_none_or(|named| named.as_str() == project)
             && self.environment.as_ref().is_none_or(|named| named.as_str() == environment)
     }
+}
+
+/// Returns the matches of the command that was called last on a line.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    match matches.subcommand() {
+        Some((_, inner)) => innermost(inner),
+        None => matches,
+    }
+}
+
+/// Returns why a line names one environment and its whole project; a context or a variable names one for other lines too.
+pub(super) fn contradiction(matches: &ArgMatches) -> Option<&'static str> {
+    let command = innermost(matches);
+    let is_given =
+        |id| command.try_contains_id(id).is_ok() && command.value_source(id) == Some(ValueSource::CommandLine);
+    (is_given("environment") && is_given("whole_project"))
+        .then_some("--environment names one environment, --whole-project means all of them: give one or the other")
 }
 
 fn one<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Option<T> {

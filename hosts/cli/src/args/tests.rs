@@ -151,3 +151,11 @@ fn two_places_are_not_named_at_once() {
     assert!(parse("rollhook --store sqlite:x.db app list").unwrap().connection.server.is_none());
     assert!(parse("rollhook app list --server http://127.0.0.1:1").unwrap().connection.server.is_some());
 }
+
+#[test]
+fn one_environment_and_its_whole_project_are_not_named_at_once() {
+    let line = "rollhook requirement remove -p shop --whole-project";
+    assert!(parse(line).is_ok());
+    let both = parse(&format!("{line} -e prod")).unwrap_err();
+    assert_eq!(both.kind(), clap::error::ErrorKind::ArgumentConflict, "{both}");
+}
