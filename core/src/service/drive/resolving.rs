@@ -185,11 +185,10 @@ impl Deployer {
             return Err(NotResolved::Stored);
         }
         // It is asked again by itself, or is not needed.
-        let why = match &refusal {
-            Refusal::RegistryUnavailable { host, why, .. } => {
-                format!("{host} cannot be asked about the image now: {why}.")
-            }
-            _ => refusal.to_string(),
+        let why = if let Refusal::RegistryUnavailable { host, why, .. } = &refusal {
+            format!("{host} cannot be asked about the image now: {why}.")
+        } else {
+            refusal.to_string()
         };
         Err(match (is_missing, refusal.is_retryable()) {
             (true, _) => NotResolved::Missing(why),

@@ -217,7 +217,7 @@ impl Rules {
         for new in &history[before.len().min(history.len())..] {
             self.found += u64::from(new.trigger == Trigger::Git);
             self.admitted(&known, &before, &history, &view, new, journal);
-            self.needs_signature(&view, &before, new, journal);
+            self.needs_signature((&known.view, &view), &before, new, journal);
         }
         self.holds(&known, &before, &history, &view, journal);
         self.recovered(&known, &history, &view, journal);

@@ -45,16 +45,18 @@ impl Rules {
         let waited = matches!(old.status(), Status::Queued | Status::Building);
         let begins = waited && matches!(new.status(), Status::Releasing | Status::RollingOut);
         let is_asked = !required(is).is_empty() && new.image.is_some();
+        // The requirement may have come in the same write, behind this.
+        let may = |new: &Deploy| self.meets(is, new) || self.meets(was, new);
         if is_asked && old.is_to_be_resolved() && !new.is_to_be_resolved() && !new.is_terminal() {
             journal.count("signed: an image was found to be signed");
-            journal.expect(self.meets(is, new) && !new.signed_by().is_empty(), || {
+            journal.expect(may(new) && !new.signed_by().is_empty(), || {
                 format!("revision {revision} was found to be signed, and is not")
             });
         }
         if is_asked && begins {
             let is_kept = is_return(new) || new.adopted;
             journal.count_if(is_return(new) && !self.meets(is, new), "signed: a return was not asked for signatures");
-            journal.expect(is_kept || self.meets(is, new), || format!("revision {revision} begins, and is not signed"));
+            journal.expect(is_kept || may(new), || format!("revision {revision} begins, and is not signed"));
         }
         if !is_unsigned(new) {
             return;
@@ -78,16 +80,22 @@ impl Rules {
     }
 
     /// Judges an entry that is new: one that returns to a version needs no signature only if that one has succeeded, or has it.
-    pub(super) fn needs_signature(&self, view: &AppState, before: &[Deploy], new: &Deploy, journal: &Journal) {
+    pub(super) fn needs_signature(
+        &self,
+        (was, is): (&AppState, &AppState),
+        before: &[Deploy],
+        new: &Deploy,
+        journal: &Journal,
+    ) {
         let runs_anew = !new.adopted && !new.is_restore() && new.scale != Scale::Stop && !new.is_terminal();
-        if required(view).is_empty() || !is_return(new) || !runs_anew || new.is_to_be_resolved() {
+        if required(is).is_empty() || !is_return(new) || !runs_anew || new.is_to_be_resolved() {
             return;
         }
         let digest = digest_of(new);
         let has_run = before
             .iter()
             .any(|entry| entry.status() == Status::Succeeded && digest.is_some() && digest_of(entry) == digest);
-        journal.expect(has_run || self.meets(view, new), || {
+        journal.expect(has_run || self.meets(is, new) || self.meets(was, new), || {
             format!("revision {} returns to what never ran and is not signed", new.revision)
         });
     }
