@@ -73,6 +73,10 @@ impl Rules {
         let place = (namespace.clone(), workload.to_owned());
         self.fences.carried.remove(&place);
         self.fences.removed.insert(place);
+        // A replica that takes over is told nothing of the instances that have gone with it.
+        let is_there = |app| self.known.get(app).is_some_and(|known| known.view.app.id.namespace == *namespace);
+        let seen = self.seen.iter_mut().filter(|((app, _), _)| is_there(app)).flat_map(|(_, seen)| seen);
+        seen.filter(|seen| seen.workload == workload).for_each(|seen| seen.past_lives.clear());
     }
 
     /// The deploy id that a workload carries by its effects; `None` if a person removed it.

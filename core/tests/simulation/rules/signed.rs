@@ -48,8 +48,9 @@ impl Rules {
         // The requirement may have come in the same write, behind this.
         let may = |new: &Deploy| self.meets(is, new) || self.meets(was, new);
         if is_asked && old.is_to_be_resolved() && !new.is_to_be_resolved() && !new.is_terminal() {
-            journal.count("signed: an image was found to be signed");
-            journal.expect(may(new) && !new.signed_by().is_empty(), || {
+            let has_signers = !new.signed_by().is_empty();
+            journal.count_if(has_signers, "signed: an image was found to be signed");
+            journal.expect(may(new) && (has_signers || required(was).is_empty()), || {
                 format!("revision {revision} was found to be signed, and is not")
             });
         }
