@@ -6,9 +6,9 @@ mod world;
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    app::{Policy, Resolve},
+    app::{Policy, Resolve, Source},
     configuration::{Variable, VariablesChange},
-    deploy::{Deploy, Reason, Resolution, Revision, Scale, Status, Trigger},
+    deploy::{Deploy, Reason, Resolution, Revision, Scale, State, Status, Trigger},
     error::Error,
     image::{ImageLabels, ImageRef},
     ledger::{Change, Record, Refused},
@@ -554,5 +554,60 @@ fn deploy_that_was_accepted_before_the_requirement_and_has_not_begun_fails() {
             "what has begun goes on"
         );
         assert_eq!(signed.runs(), image(&api("v2")).pinned(digest(2)));
+    });
+}
+
+#[test]
+fn deploy_that_meets_more_than_is_required_by_now_goes_on() {
+    let signed = Signed::new();
+    signed.run(required(), async |access| {
+        signed.place(access, ScopedRequirement::Environment(copy(&["ada", "eve"], 1))).await;
+        let rolling = signed.deployer.submit(access, request(&api("v2"))).await.unwrap().deploy.revision;
+        signed.world.sleep(3).await;
+        assert_eq!(signed.world.entry(access, rolling.get()).await.status(), Status::RollingOut);
+        let waiting = signed.deployer.submit(access, request(&api("v3"))).await.unwrap().deploy.revision;
+        signed.world.sleep(1).await;
+        assert!(signed.world.entry(access, waiting.get()).await.may_begin(), "it was resolved, and waits for its turn");
+        signed.place(access, ScopedRequirement::Environment(copy(&[], 2))).await;
+        assert_eq!(signed.world.ended(access, waiting.get()).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn deploy_does_not_end_for_want_of_a_signature_that_is_not_required_any_more() {
+    let signed = Signed::new();
+    signed.run(required(), async |access| {
+        let deploy = signed.deployer.submit(access, request(&api("v5"))).await.unwrap().deploy;
+        let state = signed.world.view(access).await;
+        let stored = state.unfinished(deploy.revision).unwrap().clone();
+        let mut change = Change::on(state);
+        change.configure(Source::Image, required().with(|policy| policy.signed = None), stored.updated_at);
+        let reason = Reason::new(Reason::IMAGE_NOT_SIGNED);
+        let failed = State::Failed { reason, message: "It lacks one.".to_owned(), evidence: None };
+        let ended = Record { changes: vec![stored.moved(failed)], ..Record::default() };
+        assert_eq!(change.record(ended, stored.updated_at), Err(Refused::Outdated));
+    });
+}
+
+#[test]
+fn return_of_a_git_app_ends_though_its_registry_is_silent_and_commits_keep_coming() {
+    let signed = Signed::new();
+    signed.world.run_beside(&signed.deployer, async {
+        let access = signed.world.git_app(Policy::default()).await;
+        signed.world.cluster.script(":b1", Script::crashes());
+        let failed = signed.world.deploy_commit(&access, "b1").await.unwrap().deploy.revision;
+        assert!(signed.world.ended(&access, failed.get()).await.touched);
+        signed.place(&access, ScopedRequirement::Environment(copy(&["ada"], 1))).await;
+        signed.registry.answers(Answering::Silent);
+        let webhook = signed.world.webhook(&access).await;
+        let request = RollbackRequest::default().with(|request| request.revision = Some(failed));
+        let back = signed.deployer.rollback(&access, request).await.unwrap().deploy.revision;
+        for number in 0..20 {
+            signed.world.deploy_commit(&webhook, &format!("c{number:02}")).await.unwrap();
+            signed.world.sleep(4).await;
+        }
+        let (code, message) = reason(&signed.world.entry(&access, back.get()).await);
+        assert_eq!(code, Reason::IMAGE_NOT_RESOLVED, "{message}");
+        assert!(message.contains("Deploy it again once the registry answers."), "{message}");
     });
 }

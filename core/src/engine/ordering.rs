@@ -31,8 +31,9 @@ pub struct NewerDeploy {
 pub(super) fn question(state: &State) -> Option<Effect> {
     let deploy = state.app_state.unfinished.iter().find(|deploy| deploy.is_to_be_ordered())?;
     let (Source::Git(source), Some(commit)) = (&state.app_state.app.source, &deploy.commit) else { return None };
-    // A process without a builder leaves them to others.
-    if !state.has_builder || resolving::is_under_way(state) {
+    // A process without a builder leaves them to others. What must be signed is not built here, whatever its order.
+    let is_built = state.has_builder && !state.app_state.app.requires_signatures();
+    if !is_built || resolving::is_under_way(state) {
         return None;
     }
     let question = Question::Order { source: source.clone(), commit: commit.clone() };

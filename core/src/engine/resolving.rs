@@ -191,10 +191,12 @@ pub(super) fn answered(state: &mut State, revision: Revision, answer: Answer, no
         return None;
     }
     state.resolve.under_way = None;
-    let outage = state.resolve.outage.take();
     let deploy = waiting(state, revision)?.clone();
     match answer {
-        Answer::Image(answer) => answered_by_registry(state, deploy, (answer, outage), now),
+        Answer::Image(answer) => {
+            let outage = state.resolve.outage.take();
+            answered_by_registry(state, deploy, (answer, outage), now)
+        }
         Answer::Order { source, newer } => ordering::answered(state, &deploy, &source, newer),
     }
 }
@@ -225,7 +227,7 @@ fn answered_by_registry(
 /// Returns whether an answer is about other requirements than there are by now, so that the registry is asked anew.
 fn is_outdated(now: &[Required], answer: &Result<Box<FoundImage>, NotResolved>) -> bool {
     match answer {
-        Ok(found) => !now.is_empty() && found.met != now,
+        Ok(found) => now.iter().any(|required| !found.met.contains(required)),
         Err(NotResolved::Unsigned { required, .. }) => !now.contains(required),
         Err(NotResolved::Missing(_) | NotResolved::Stored | NotResolved::Refused(_) | NotResolved::Unavailable(_)) => {
             false
@@ -263,7 +265,9 @@ fn resolved(app: &App, deploy: &Deploy, found: FoundImage) -> Deploy {
     if let Err(refusal) = admission::held(app, pinned.as_ref(), None, deploy.trigger) {
         return failed(deploy, Reason::IMAGE_HELD, refusal.to_string());
     }
-    let labelled = found.labels.commit().filter(|_| app.policy.commit == CommitRule::MustMatch);
+    // An image that is built here has the labels of the one below it.
+    let must_match = app.policy.commit == CommitRule::MustMatch && app.source == Source::Image;
+    let labelled = found.labels.commit().filter(|_| must_match);
     if let Some((posted, labelled)) = deploy.commit.as_ref().zip(labelled).filter(|(one, other)| !one.may_be(other)) {
         let message = format!(
             "The image says that it was built from commit {labelled}, and {posted} was posted with it: the app has them match."
@@ -295,13 +299,20 @@ fn unresolved(state: &State, deploy: &Deploy, why: NotResolved, is_required: boo
         (NotResolved::Stored, None) => {
             with(deploy, Resolution::unresolved("the platform has one of its own, which came from no registry"))
         }
-        (NotResolved::Refused(why) | NotResolved::Unavailable(why), _) if is_required => {
-            let scope = required.first().map_or(RequirementScope::App, |required| required.scope);
-            let message = format!("The {scope} requires the digest of the image, which was not found: {why}");
-            failed(deploy, Reason::IMAGE_NOT_RESOLVED, message)
+        (NotResolved::Refused(why), _) if is_required => undetermined(deploy, required.first(), &why),
+        (NotResolved::Unavailable(why), _) if is_required => {
+            let why = format!("{} Deploy it again once the registry answers.", sentence(&why));
+            undetermined(deploy, required.first(), &why)
         }
         (NotResolved::Refused(why) | NotResolved::Unavailable(why), _) => with(deploy, Resolution::unresolved(&why)),
     }
+}
+
+/// Returns a deploy that failed as the digest of its image, or its signatures, were not found.
+fn undetermined(deploy: &Deploy, required: Option<&Required>, why: &str) -> Deploy {
+    let scope = required.map_or(RequirementScope::App, |required| required.scope);
+    let message = format!("The {scope} requires the digest of the image, which was not found: {why}");
+    failed(deploy, Reason::IMAGE_NOT_RESOLVED, message)
 }
 
 /// Returns the ends of the deploys that wait to begin, and whose images were not found to meet what is required by now.

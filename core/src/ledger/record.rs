@@ -8,7 +8,7 @@ use super::{
     stop,
 };
 use crate::{
-    deploy::{Deploy, Revision, State, Status, Watch},
+    deploy::{Deploy, Reason, Revision, State, Status, Watch},
     replica::ReplicaId,
     run::Run,
     time::Timestamp,
@@ -87,6 +87,13 @@ impl Change {
                 || self.begins(change) && admission::is_unmet(app, change))
     }
 
+    /// Returns whether a deploy ends for want of a signature, which nothing requires any more.
+    fn is_needlessly_unsigned(&self, change: &Deploy) -> bool {
+        let is_unsigned =
+            matches!(&change.state, State::Failed { reason, .. } if reason.as_str() == Reason::IMAGE_NOT_SIGNED);
+        is_unsigned && !self.state.app.requires_signatures()
+    }
+
     /// Moves deploys on. A refused record leaves the change as it was.
     ///
     /// # Errors
@@ -104,7 +111,7 @@ impl Change {
             if change.step != stored.step + 1 || !revisions.insert(change.revision) {
                 return Err(Refused::Outdated);
             }
-            if self.is_unmet(stored, change) {
+            if self.is_unmet(stored, change) || self.is_needlessly_unsigned(change) {
                 return Err(Refused::Outdated);
             }
         }

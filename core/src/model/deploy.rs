@@ -26,7 +26,7 @@ use crate::{
     configuration::ConfigurationId,
     delivery::GitHost,
     image::{Digest, ImageRef, Platform},
-    requirement::{Required, RequirementsHash},
+    requirement::{Required, RequirementHash},
     text::{checked_text, numbered, random_id, words},
     time::Timestamp,
     trace::TraceParent,
@@ -529,18 +529,19 @@ impl Deploy {
     }
 
     /// Returns whether the version may be returned to without a look at its signatures: it has succeeded, or was found to meet
-    /// just what its app has to meet.
+    /// what its app has to meet.
     pub fn is_proven(&self, app: &App) -> bool {
         self.status() == Status::Succeeded || self.has_met(&app.required())
     }
 
-    /// Returns whether the deploy's image was found to meet just these requirements, of which there are some.
+    /// Returns whether the deploy's image was found to meet these requirements, of which there are some; it may meet others too.
     pub fn has_met(&self, required: &[Required]) -> bool {
-        let met = match self.resolution.as_deref() {
-            Some(Resolution::Resolved { met, .. }) => met.as_ref(),
-            Some(Resolution::Pending | Resolution::Unresolved { .. }) | None => None,
+        let meets = match self.resolution.as_deref() {
+            Some(Resolution::Resolved { meets, .. }) => meets.as_slice(),
+            Some(Resolution::Pending | Resolution::Unresolved { .. }) | None => &[],
         };
-        met.is_some() && met == RequirementsHash::of(required).as_ref()
+        let is_met = |required: &Required| meets.contains(&RequirementHash::of(&required.requirement));
+        !required.is_empty() && required.iter().all(is_met)
     }
 
     /// Returns whether the deploy may begin to roll out: it has an image, and waits for no registry.

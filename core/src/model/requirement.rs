@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use key::PublicKey;
 pub use pattern::TextPattern;
 pub use required::{
-    Required, RequirementCopies, RequirementCopy, RequirementScope, RequirementsHash, ScopedRequirement,
+    Required, RequirementCopies, RequirementCopy, RequirementHash, RequirementScope, ScopedRequirement,
 };
 use words::Words;
 

@@ -38,7 +38,7 @@ impl ImageVerifier for RecordingPorts {
     async fn verify(&self, _: &Namespace, image: &ImageRef, requirement: &Requirement) -> Result<Verified> {
         let answers = self.environment.registry.answers();
         if matches!(answers, Err(Error::Denied { .. })) {
-            self.environment.rules.lock().unwrap().signatures_are_denied();
+            self.environment.rules.lock().unwrap().signatures_are_denied(image);
         }
         let answer = answers.and_then(|()| {
             let digest = image.digest().ok_or_else(|| Error::invalid("an image without a digest"))?;

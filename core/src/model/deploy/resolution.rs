@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     image::{ImageLabels, Platform},
     ports::FOUND_MAX,
-    requirement::{Required, RequirementsHash},
+    requirement::{Required, RequirementHash},
 };
 
 /// The most platforms of an image that an entry keeps.
@@ -32,9 +32,9 @@ pub enum Resolution {
         /// The signers of the image, and of its attestation, each as a line; empty where nothing was required.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         signed_by: Vec<String>,
-        /// The requirements that the image met; `None` where nothing was required.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        met: Option<RequirementsHash>,
+        /// The requirements that the image meets; empty where nothing was required.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        meets: Vec<RequirementHash>,
     },
     /// The digest is not known, and the platform finds the image by its tag.
     Unresolved {
@@ -51,10 +51,11 @@ impl Resolution {
     }
 
     /// Returns the resolution of an image with these labels, platforms and signers, of which the entry keeps as much as it may hold,
-    /// and with the requirements that it met.
+    /// and with the requirements that it meets.
     pub fn resolved(labels: ImageLabels, platforms: &[Platform], signed_by: &[String], met: &[Required]) -> Self {
         let platforms = platforms.iter().take(PLATFORMS_MAX).cloned().collect();
-        Self::Resolved { labels, platforms, signed_by: bounded_lines(signed_by), met: RequirementsHash::of(met) }
+        let meets = met.iter().map(|required| RequirementHash::of(&required.requirement)).collect();
+        Self::Resolved { labels, platforms, signed_by: bounded_lines(signed_by), meets }
     }
 
     /// Returns why the image was not resolved, a clause; `None` if it was, or is still to be.

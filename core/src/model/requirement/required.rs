@@ -33,17 +33,15 @@ pub struct Required {
     pub requirement: Requirement,
 }
 
-/// The hash of requirements: an entry says by it which ones its image met.
+/// The hash of a requirement: an entry says by it what its image meets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct RequirementsHash(String);
+pub struct RequirementHash(String);
 
-impl RequirementsHash {
-    /// Returns the hash of requirements, whichever their scopes and their order; `None` if there are none.
-    pub fn of(all: &[Required]) -> Option<Self> {
-        let mut texts: Vec<String> = all.iter().map(|required| required.requirement.stored_text()).collect();
-        texts.sort_unstable();
-        (!texts.is_empty()).then(|| Self(hex(&hash_of(texts.iter().map(String::as_str)))))
+impl RequirementHash {
+    /// Returns the hash of a requirement.
+    pub fn of(requirement: &Requirement) -> Self {
+        Self(hex(&hash_of([requirement.stored_text().as_str()])))
     }
 }
 

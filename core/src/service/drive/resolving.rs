@@ -184,7 +184,7 @@ impl Deployer {
         if is_missing && !is_tag && self.has_stored(image).await? {
             return Err(NotResolved::Stored);
         }
-        // It is asked again by itself, or is not needed.
+        // It is asked again by itself, is not needed, or ends a deploy whose message says what to do.
         let why = if let Refusal::RegistryUnavailable { host, why, .. } = &refusal {
             format!("{host} cannot be asked about the image now: {why}.")
         } else {

@@ -283,7 +283,9 @@ fn ran(seen: &[Seen], watcher: u64, parts: &[Part]) -> Option<Duration> {
 fn span(seen: &[Seen], watcher: u64, workload: &str) -> Option<(Duration, Duration)> {
     let mut by_it = seen.iter().rev().filter(|seen| seen.by == watcher && seen.workload == workload);
     let last = by_it.next().filter(|last| last.complete && last.sound)?;
-    let first = by_it.take_while(|seen| seen.complete && seen.restarts == last.restarts).last().unwrap_or(last);
+    // Where no instance is to run any more, those that had restarted are gone.
+    let is_same = |seen: &Seen| seen.complete && (seen.restarts == last.restarts || last.is_empty);
+    let first = by_it.take_while(|seen| is_same(seen)).last().unwrap_or(last);
     Some((first.moment.own, last.moment.own))
 }
 

@@ -134,8 +134,8 @@ pub(crate) struct Rules {
     pub(crate) requirements: u64,
     /// Whether images were signed that had not been.
     signed_later: bool,
-    /// Whether somebody was refused the signatures of an image, which counts as an image without any.
-    signatures_denied: bool,
+    /// The images whose signatures nobody was let read, which count as images without any.
+    signatures_denied: BTreeSet<Digest>,
     /// How often the webhook may have been enabled anew, and how often the highest sequence was forgotten.
     pub(crate) enables: usize,
     forgotten: usize,

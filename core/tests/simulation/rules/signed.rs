@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     deploy::{Deploy, Reason, Scale, State, Status, Trigger},
-    image::Digest,
+    image::{Digest, ImageRef},
     ledger::AppState,
     requirement::Requirement,
 };
@@ -17,8 +17,8 @@ impl Rules {
     }
 
     /// Nobody may read the signatures of an image.
-    pub(crate) fn signatures_are_denied(&mut self) {
-        self.signatures_denied = true;
+    pub(crate) fn signatures_are_denied(&mut self, image: &ImageRef) {
+        self.signatures_denied.extend(image.digest().cloned());
     }
 
     /// Whether an image is signed now.
@@ -57,7 +57,9 @@ impl Rules {
         if is_asked && begins {
             let is_kept = is_return(new) || new.adopted;
             journal.count_if(is_return(new) && !self.meets(is, new), "signed: a return was not asked for signatures");
-            journal.expect(is_kept || may(new), || format!("revision {revision} begins, and is not signed"));
+            let was_found = !new.signed_by().is_empty() || required(was).is_empty();
+            journal
+                .expect(is_kept || was_found && may(new), || format!("revision {revision} begins, and is not signed"));
         }
         if !is_unsigned(new) {
             return;
@@ -69,12 +71,15 @@ impl Rules {
         journal.expect(!asked.is_empty(), || format!("revision {revision} is not signed, and need not be"));
         let named = old.image.as_ref().and_then(|image| self.named.get(&image.to_string()));
         let mut digests = named.into_iter().flatten().chain(old.image.as_ref().and_then(|image| image.digest()));
-        let lacks = digests.any(|digest| asked.iter().any(|one| !is_signed(digest, one)));
+        let lacks = digests
+            .any(|digest| self.signatures_denied.contains(digest) || asked.iter().any(|one| !is_signed(digest, one)));
+        let has_all = asked.iter().all(|one| old.signed_by().contains(&one.summary()));
+        journal.expect(!has_all || old.signed_by().is_empty(), || {
+            format!("revision {revision} was found to be signed, and ends as if it was not")
+        });
         // What is built here carries none.
         let is_asked = old.is_to_be_resolved() && old.image.is_some() && !self.resolves_nothing();
-        journal.expect(!is_asked || lacks || self.signatures_denied, || {
-            format!("revision {revision} is signed, and ends as if it was not")
-        });
+        journal.expect(!is_asked || lacks, || format!("revision {revision} is signed, and ends as if it was not"));
         journal.count_if(!old.is_to_be_resolved(), "signed: a deploy of before the requirement was ended");
         let is_return = before.iter().any(|entry| entry.effective == new.effective && entry.revision < revision);
         journal.count_if(is_return, "signed: a return was refused");
@@ -88,11 +93,12 @@ impl Rules {
         new: &Deploy,
         journal: &Journal,
     ) {
-        let runs_anew = !new.adopted && !new.is_restore() && new.scale != Scale::Stop && !new.is_terminal();
+        let digest = digest_of(new);
+        let runs = new.scale != Scale::Stop || digest.is_some();
+        let runs_anew = !new.adopted && !new.is_restore() && runs && !new.is_terminal();
         if required(is).is_empty() || !is_return(new) || !runs_anew || new.is_to_be_resolved() {
             return;
         }
-        let digest = digest_of(new);
         let has_run = before
             .iter()
             .any(|entry| entry.status() == Status::Succeeded && digest.is_some() && digest_of(entry) == digest);
