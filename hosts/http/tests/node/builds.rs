@@ -390,7 +390,8 @@ fn a_build_is_followed_and_cancelled_and_the_next_one_builds() {
         assert_eq!(cancelled["status"], "cancelled");
         followed.join().unwrap()
     });
-    assert!(followed.contains("checked out") && followed.contains("it sleeps now"), "to its end: {followed}");
+    // Whoever comes when the pod is gone is shown its last lines.
+    assert!(followed.contains("it sleeps now"), "to its end: {followed}");
     let (code, answer) = bench.curl(&next);
     assert_eq!((code, &answer["status"]), (0, &json!("succeeded")), "another build may start: {answer}");
     assert_eq!(bench.tells(), [format!("version=ONE commit={next}")]);
