@@ -26,7 +26,7 @@ pub(crate) fn signed_by(number: u8) -> Requirement {
 /// Whether an image was signed at its push by whom the requirement names.
 pub(crate) fn is_signed(digest: &Digest, requirement: &Requirement) -> bool {
     let last = digest.as_str().chars().next_back().and_then(|digit| digit.to_digit(16)).unwrap();
-    if *requirement == signed_by(0) { last % 4 != 0 } else { last % 2 == 1 }
+    if *requirement == signed_by(0) { !last.is_multiple_of(4) } else { !last.is_multiple_of(2) }
 }
 
 #[async_trait]
