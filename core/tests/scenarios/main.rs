@@ -19,7 +19,6 @@ mod history_turns;
 mod images;
 mod joined_calls;
 mod locks;
-mod log_lines;
 mod lost_answers;
 mod one_point_in_time;
 mod polling;

@@ -1,4 +1,11 @@
 //! The log lines of the engine: a failed deploy is one warning, an outage is one line.
+//!
+//! A program of its own: what one thread listens to is remembered for all of them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+#[path = "scenarios/world/mod.rs"]
+mod world;
 
 use std::{
     collections::BTreeMap,
