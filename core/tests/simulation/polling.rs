@@ -1,6 +1,6 @@
 //! A replica's way to the sources that it reads branches of.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use async_trait::async_trait;
 use rollhook_conformance::Faulty;
@@ -53,6 +53,8 @@ fn reversed(log: &BranchLog) -> BranchLog {
 pub(crate) struct RecordedReads {
     pub(crate) inner: Arc<Faulty<RecordingPorts>>,
     pub(crate) recording_ports: Arc<RecordingPorts>,
+    /// Whether an image was missing, so that the tags nearest to it are looked for.
+    pub(crate) is_missing: AtomicBool,
 }
 
 #[async_trait]

@@ -1,6 +1,6 @@
 //! The registry of images that all replicas ask, and a replica's way to it.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, atomic::Ordering};
 
 use async_trait::async_trait;
 use rollhook_core::{
@@ -73,12 +73,17 @@ impl Registry for RecordingPorts {
 #[async_trait]
 impl Registry for RecordedReads {
     async fn resolve(&self, environment: &Namespace, image: &ImageRef) -> Result<Resolved> {
-        self.inner.resolve(environment, image).await
+        let answer = self.inner.resolve(environment, image).await;
+        self.is_missing.fetch_or(matches!(answer, Err(Error::NotFound(_))), Ordering::Relaxed);
+        answer
     }
 
     async fn tags(&self, environment: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage> {
         let RecordingPorts { environment: all, life, .. } = &*self.recording_ports;
         let moment = all.moment().own;
+        if self.is_missing.swap(false, Ordering::Relaxed) {
+            return self.inner.tags(environment, repository, query).await;
+        }
         all.rules.lock().unwrap().reads_tags(life, environment, moment, &all.journal);
         self.inner.tags(environment, repository, query).await
     }

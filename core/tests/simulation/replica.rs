@@ -64,7 +64,7 @@ impl Replica {
         let rng = Arc::new(SeededRng(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1))));
         let rollouts = workloads::over(faulty.clone(), environment.promise);
         let ports = Ports::new(tokens, faulty.clone(), rollouts, own, rng);
-        let reads = Arc::new(RecordedReads { inner: faulty.clone(), recording_ports });
+        let reads = Arc::new(RecordedReads { inner: faulty.clone(), recording_ports, is_missing: false.into() });
         let ports = ports.with(|ports| {
             ports.configurations = Some(configurations);
             ports.verifier = Some(faulty.clone());
