@@ -15,24 +15,15 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::{action::Action, app::AppId};
-use rollhook_management::access::{Grant, Principal, Role};
+use rollhook_core::action::Action;
 use tracing::{
     Event, Metadata, Subscriber,
     span::{Attributes, Id, Record as Values},
 };
 use world::{
     ManagedWorld,
-    actions::{realm, register},
+    actions::{allow, deployer, register},
 };
-
-fn deployer(name: &str) -> Principal {
-    Principal::new(name, [Grant { role: Role::Deployer, realm: realm("shop", "test") }])
-}
-
-async fn allow(world: &ManagedWorld, who: &Principal, id: &AppId, action: Action) {
-    world.management.allow(who, id, action).await.unwrap();
-}
 
 /// Counts the lines of the audit in the log.
 #[derive(Clone, Default)]

@@ -148,9 +148,9 @@ pub(super) fn interleaved(state: &mut State, effect: Effect, now: Timestamp) -> 
     if let Some(question) = ordering::question(state) {
         return question;
     }
-    let with_image = |deploy: &Deploy| deploy.is_to_be_resolved() && !deploy.is_to_be_ordered();
-    let Some(deploy) = state.app_state.unfinished.iter().rfind(|deploy| with_image(deploy)) else { return effect };
-    let Some(image) = deploy.image.clone() else { return effect };
+    let mut newest_first = state.app_state.unfinished.iter().rev().filter(|deploy| deploy.is_to_be_resolved());
+    let with_image = newest_first.find_map(|deploy| Some((deploy, deploy.image.clone()?)));
+    let Some((deploy, image)) = with_image else { return effect };
     let revision = deploy.revision;
     let required = state.app_state.app.required();
     if let Some(first) = required.first().filter(|_| !state.has_registry || !state.has_image_verifier) {

@@ -246,8 +246,7 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
             );
         }
     }
-    let is_check_failure =
-        matches!(&deploy.state, State::Failed { reason, .. } if reason.as_str() == Reason::CHECK_FAILED);
+    let is_check_failure = deploy.state.has_failed_for(Reason::CHECK_FAILED);
     let is_failed = |verification: &Verification| verification.enforced_fail().is_some() || verification.is_rejected();
     let has_failed = deploy.verification.as_deref().is_some_and(is_failed);
     expect(!is_check_failure || has_failed, "failed by a check, and neither a check nor a person failed it");

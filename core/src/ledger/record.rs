@@ -89,9 +89,7 @@ impl Change {
 
     /// Returns whether a deploy ends for want of a signature, which nothing requires any more.
     fn is_needlessly_unsigned(&self, change: &Deploy) -> bool {
-        let is_unsigned =
-            matches!(&change.state, State::Failed { reason, .. } if reason.as_str() == Reason::IMAGE_NOT_SIGNED);
-        is_unsigned && !self.state.app.requires_signatures()
+        change.state.has_failed_for(Reason::IMAGE_NOT_SIGNED) && !self.state.app.requires_signatures()
     }
 
     /// Moves deploys on. A refused record leaves the change as it was.

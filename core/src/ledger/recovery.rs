@@ -10,7 +10,7 @@ use super::{
     restore::{self, Owed},
 };
 use crate::{
-    deploy::{Deploy, Reason, Revision, State},
+    deploy::{Deploy, Reason, Revision},
     time::Timestamp,
 };
 
@@ -28,7 +28,7 @@ pub struct Recovery {
 
 /// Returns whether a deploy failed by its checks: its instances ran well then, and that they do says nothing new.
 fn failed_in_use(deploy: &Deploy) -> bool {
-    matches!(&deploy.state, State::Failed { reason, .. } if reason.as_str() == Reason::CHECK_FAILED)
+    deploy.state.has_failed_for(Reason::CHECK_FAILED)
 }
 
 impl AppState {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppState, Change};
 use crate::{
     app::{AppName, AppUid, ReleaseGroup},
-    deploy::{Deploy, Reason, Revision, State, Status},
+    deploy::{Deploy, Reason, Revision, Status},
     time::Timestamp,
 };
 
@@ -129,8 +129,7 @@ impl Change {
             }));
         }
         if deploy.is_terminal() {
-            let is_unknown =
-                matches!(&deploy.state, State::Failed { reason, .. } if reason.as_str() == Reason::RELEASE_UNKNOWN);
+            let is_unknown = deploy.state.has_failed_for(Reason::RELEASE_UNKNOWN);
             state.release_turns.retain(|turn| turn.revision != revision || !is_unknown);
             let turn = state.release_turns.iter_mut().find(|turn| turn.revision == revision);
             turn.into_iter().for_each(|turn| turn.ended_at = Some(deploy.updated_at));

@@ -201,6 +201,9 @@ pub(crate) enum Step {
     Gone,
 }
 
+/// What may require signatures.
+const SCOPES: [RequirementScope; 3] = [RequirementScope::App, RequirementScope::Environment, RequirementScope::Project];
+
 /// Every call to a port; none of them is safe.
 pub(crate) const CALLS: [&str; 35] = [
     "",
@@ -392,8 +395,6 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => (0..3usize, proptest::bool::weighted(0.8)).prop_map(|(app, take_over)| Ask::Register { app, take_over }),
     ]
 }
-
-const SCOPES: [RequirementScope; 3] = [RequirementScope::App, RequirementScope::Environment, RequirementScope::Project];
 
 fn tag() -> impl Strategy<Value = &'static str> {
     select(&TAGS)

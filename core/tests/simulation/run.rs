@@ -117,21 +117,18 @@ impl Run {
 
     fn begin(&mut self, scenario: &Scenario) {
         for app in 0..2 {
-            let call = self.callers.call(self.registration(app, false), Key::None);
-            self.make(call, 0);
+            self.request(self.registration(app, false));
         }
         if scenario.settled && self.kind(0) == Kind::BareGit {
             self.pass(Duration::from_secs(1));
             let request = sources::deploy("v1", self.callers.count(), None);
-            let call = self.callers.call(Request::Deploy(requests::id(0), request), Key::None);
-            self.make(call, 0);
+            self.request(Request::Deploy(requests::id(0), request));
             self.pass(sources::BUILD);
         }
         let rollouts = 8 + 4 * self.also[0].len() as u64;
         self.pass(Duration::from_secs(if scenario.settled { rollouts } else { 0 }));
         if scenario.polled && self.kind(0) != Kind::Image {
-            let call = self.callers.call(Request::Policy(requests::id(0), requests::poll(true)), Key::None);
-            self.make(call, 0);
+            self.request(Request::Policy(requests::id(0), requests::poll(true)));
             for tag in ["v1", "v2"] {
                 self.move_head(0, Step::New(tag));
                 self.pass(if scenario.settled { POLL + sources::BUILD + Duration::from_secs(8) } else { POLL });
@@ -141,19 +138,16 @@ impl Run {
             ["v1", "v2", "v1"].into_iter().for_each(|tag| self.move_head(0, Step::New(tag)));
         }
         if let Some(signer) = scenario.signed.filter(|_| scenario.resolves) {
-            let call = self.callers.call(Request::Policy(requests::id(0), requests::sign(Some(signer))), Key::None);
-            self.make(call, 0);
+            self.request(Request::Policy(requests::id(0), requests::sign(Some(signer))));
         }
         if scenario.followed && scenario.resolves && self.kind(0) == Kind::Image {
-            let call = self.callers.call(Request::Policy(requests::id(0), requests::follow(true)), Key::None);
-            self.make(call, 0);
+            self.request(Request::Policy(requests::id(0), requests::follow(true)));
             self.pass(POLL);
             self.environment.rules.lock().unwrap().published.publish("v2", false);
             self.pass(if scenario.settled { 2 * POLL + Duration::from_secs(8) } else { POLL });
         }
         if let Some(checks) = scenario.checks {
-            let call = self.callers.call(Request::Policy(requests::id(0), checks.policy()), Key::None);
-            self.make(call, 0);
+            self.request(Request::Policy(requests::id(0), checks.policy()));
             self.pass(Duration::from_millis(200));
             if checks.without == WithoutVerdict::Ask {
                 self.begin_with_questions(checks, rollouts);
@@ -163,15 +157,19 @@ impl Run {
         }
         if scenario.leave || scenario.hold_all {
             let request = Request::Policy(requests::id(0), requests::policy(scenario.leave, scenario.hold_all, 3));
-            let call = self.callers.call(request, Key::None);
-            self.make(call, 0);
+            self.request(request);
         }
+    }
+
+    /// Makes a call without a key, by way of the first replica.
+    fn request(&mut self, request: Request) {
+        let call = self.callers.call(request, Key::None);
+        self.make(call, 0);
     }
 
     fn deploy_at_the_beginning(&mut self, tag: &str, seconds: u64) {
         let request = Request::Deploy(requests::id(0), self.deploy(0, tag, None));
-        let call = self.callers.call(request, Key::None);
-        self.make(call, 0);
+        self.request(request);
         self.pass(Duration::from_secs(seconds));
     }
 

@@ -20,19 +20,11 @@ use rollhook_management::{
 
 use crate::world::{
     ManagedWorld,
-    actions::{realm, register},
+    actions::{allow, deployer, realm, register},
     registration,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn deployer(name: &str) -> Principal {
-    Principal::new(name, [Grant { role: Role::Deployer, realm: realm("shop", "test") }])
-}
-
-async fn allow(world: &ManagedWorld, who: &Principal, id: &AppId, action: Action) {
-    world.management.allow(who, id, action).await.unwrap();
-}
 
 /// Makes a token of this realm, and returns its principal.
 async fn token_of(world: &ManagedWorld, name: &str, realm: Realm) -> Principal {

@@ -316,6 +316,11 @@ impl State {
         }
     }
 
+    /// Returns whether the deploy failed for this reason.
+    pub fn has_failed_for(&self, code: &str) -> bool {
+        matches!(self, Self::Failed { reason, .. } if reason.as_str() == code)
+    }
+
     /// Returns whether the deploy failed because its release command did.
     pub(crate) fn has_failed_to_release(&self) -> bool {
         const REASONS: [&str; 3] = [Reason::RELEASE_FAILED, Reason::RELEASE_UNKNOWN, Reason::RELEASE_DEADLINE];

@@ -11,7 +11,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 
-use super::{Known, Moment, Rules, Seen, signed};
+use super::{Known, Moment, Rules, Seen};
 use crate::{
     journal::Journal,
     workloads::{Part, parts},
@@ -327,7 +327,7 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
             matches!(was, Status::Releasing | Status::RollingOut | Status::Verifying)
                 || (was == Status::Building && old.image.is_none())
                 || old.is_to_be_resolved()
-                || signed::is_unsigned(new)
+                || new.state.has_failed_for(Reason::IMAGE_NOT_SIGNED)
         }
         Status::Superseded | Status::Cancelled => !was.is_terminal(),
     }

@@ -1,7 +1,7 @@
 //! Images that are resolved: once, by what the registry has named, and before anything else.
 
 use rollhook_core::{
-    deploy::{Deploy, Reason, Resolution, State},
+    deploy::{Deploy, Reason, Resolution},
     image::{Digest, ImageRef},
 };
 
@@ -34,9 +34,7 @@ impl Rules {
         journal.expect(!old.is_resolved() || (&old.digest, &old.resolution) == (&new.digest, &new.resolution), || {
             format!("revision {revision} was resolved, and resolved anew")
         });
-        let is_missing =
-            matches!(&new.state, State::Failed { reason, .. } if reason.as_str() == Reason::IMAGE_NOT_FOUND);
-        if is_missing {
+        if new.state.has_failed_for(Reason::IMAGE_NOT_FOUND) {
             let is_of_missing = new.image.as_ref().and_then(ImageRef::tag) == Some("missing");
             journal.expect(is_pending(old) && is_of_missing && !new.touched, || {
                 format!("revision {revision} failed as if its image was missing")

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     app::AppUid,
-    deploy::{Deploy, Reason, ReleaseMark, State, Status, Trigger},
+    deploy::{Deploy, Reason, ReleaseMark, Status, Trigger},
     ledger::ReleaseTurn,
 };
 use rollhook_memory::ReleaseBegun;
@@ -32,7 +32,7 @@ impl Rules {
         for (uid, other) in self.known.iter().filter(|(uid, _)| **uid != new.run.app) {
             let is_in_group = other.view.app.id.namespace == known.view.app.id.namespace;
             // One that nothing is known of holds up no other.
-            let is_unknown = |entry: &Deploy| matches!(&entry.state, State::Failed { reason, .. } if reason.as_str() == Reason::RELEASE_UNKNOWN);
+            let is_unknown = |entry: &Deploy| entry.state.has_failed_for(Reason::RELEASE_UNKNOWN);
             if is_in_group && !other.history.iter().any(is_unknown) {
                 journal.expect(running_of(*uid) == 0, || {
                     format!("revision {revision} runs its command beside one of {}", other.view.app.id)

@@ -1,7 +1,7 @@
 //! Apps whose images must be signed: no other image begins, and none fails that is.
 
 use rollhook_core::{
-    deploy::{Deploy, Reason, Scale, State, Status, Trigger},
+    deploy::{Deploy, Reason, Scale, Status, Trigger},
     image::{Digest, ImageRef},
     ledger::AppState,
     requirement::Requirement,
@@ -32,7 +32,7 @@ impl Rules {
         required(view).iter().all(|one| digest.is_some_and(|digest| self.is_signed_by_now(digest, one)))
     }
 
-    /// Judges an entry that has changed, of an app that was and is now.
+    /// Judges an entry that has changed, of an app that was and is now. A requirement may have come in the same write, behind it.
     pub(super) fn signed(
         &self,
         (was, is): (&AppState, &AppState),
@@ -42,47 +42,48 @@ impl Rules {
         journal: &Journal,
     ) {
         let revision = new.revision;
-        let waited = matches!(old.status(), Status::Queued | Status::Building);
-        let begins = waited && matches!(new.status(), Status::Releasing | Status::RollingOut);
-        let is_asked = !required(is).is_empty() && new.image.is_some();
-        // The requirement may have come in the same write, behind this.
-        let may = |new: &Deploy| self.meets(is, new) || self.meets(was, new);
-        if is_asked && old.is_to_be_resolved() && !new.is_to_be_resolved() && !new.is_terminal() {
-            let has_signers = !new.signed_by().is_empty();
-            journal.count_if(has_signers, "signed: an image was found to be signed");
-            journal.expect(may(new) && (has_signers || required(was).is_empty()), || {
-                format!("revision {revision} was found to be signed, and is not")
+        let has_waited = matches!(old.status(), Status::Queued | Status::Building);
+        if new.state.has_failed_for(Reason::IMAGE_NOT_SIGNED) {
+            journal.expect(has_waited && !new.touched, || {
+                format!("revision {revision} had begun, and ends as it is not signed")
             });
+            let asked: Vec<_> = [was, is].into_iter().flat_map(required).collect();
+            self.ends_unsigned(&asked, old, journal);
+            let is_return = before.iter().any(|entry| entry.effective == new.effective && entry.revision < revision);
+            journal.count_if(is_return, "signed: a return was refused");
         }
-        if is_asked && begins {
-            let is_kept = is_return(new) || new.adopted;
-            journal.count_if(is_return(new) && !self.meets(is, new), "signed: a return was not asked for signatures");
-            let was_found = !new.signed_by().is_empty() || required(was).is_empty();
-            journal
-                .expect(is_kept || was_found && may(new), || format!("revision {revision} begins, and is not signed"));
-        }
-        if !is_unsigned(new) {
+        if required(is).is_empty() || new.image.is_none() {
             return;
         }
-        journal
-            .expect(waited && !new.touched, || format!("revision {revision} had begun, and ends as it is not signed"));
-        // What was built or resolved before it was required is not asked for then. Signatures may come later.
-        let asked = [was, is].into_iter().flat_map(required).collect::<Vec<_>>();
+        let was_found = !new.signed_by().is_empty();
+        let is_signed = (was_found || required(was).is_empty()) && (self.meets(is, new) || self.meets(was, new));
+        if old.is_to_be_resolved() && !new.is_to_be_resolved() && !new.is_terminal() {
+            journal.count_if(was_found, "signed: an image was found to be signed");
+            journal.expect(is_signed, || format!("revision {revision} was found to be signed, and is not"));
+        }
+        if has_waited && matches!(new.status(), Status::Releasing | Status::RollingOut) {
+            journal.count_if(is_return(new) && !self.meets(is, new), "signed: a return was not asked for signatures");
+            journal.expect(is_return(new) || new.adopted || is_signed, || {
+                format!("revision {revision} begins, and is not signed")
+            });
+        }
+    }
+
+    /// Judges an entry that ends for want of what was asked of its image. One that was built or resolved before that was required is
+    /// not looked at again, and one that is built here carries no signature. Signatures may have come meanwhile.
+    fn ends_unsigned(&self, asked: &[&Requirement], old: &Deploy, journal: &Journal) {
+        let revision = old.revision;
         journal.expect(!asked.is_empty(), || format!("revision {revision} is not signed, and need not be"));
-        let named = old.image.as_ref().and_then(|image| self.named.get(&image.to_string()));
-        let mut digests = named.into_iter().flatten().chain(old.image.as_ref().and_then(|image| image.digest()));
-        let lacks = digests
-            .any(|digest| self.signatures_denied.contains(digest) || asked.iter().any(|one| !is_signed(digest, one)));
-        let has_all = asked.iter().all(|one| old.signed_by().contains(&one.summary()));
-        journal.expect(!has_all || old.signed_by().is_empty(), || {
-            format!("revision {revision} was found to be signed, and ends as if it was not")
-        });
-        // What is built here carries none.
-        let is_asked = old.is_to_be_resolved() && old.image.is_some() && !self.resolves_nothing();
-        journal.expect(!is_asked || lacks, || format!("revision {revision} is signed, and ends as if it was not"));
+        let was_found = !old.signed_by().is_empty();
+        let has_all = was_found && asked.iter().all(|one| old.signed_by().contains(&one.summary()));
+        journal.expect(!has_all, || format!("revision {revision} was found to be signed, and ends as if it was not"));
         journal.count_if(!old.is_to_be_resolved(), "signed: a deploy of before the requirement was ended");
-        let is_return = before.iter().any(|entry| entry.effective == new.effective && entry.revision < revision);
-        journal.count_if(is_return, "signed: a return was refused");
+        let Some(image) = old.image.as_ref().filter(|_| old.is_to_be_resolved()) else { return };
+        let named = self.named.get(&image.to_string()).into_iter().flatten();
+        let lacks = |digest| self.signatures_denied.contains(digest) || asked.iter().any(|one| !is_signed(digest, one));
+        // Where no registry has named any image, none is asked.
+        let may = self.named.is_empty() || named.chain(image.digest()).any(lacks);
+        journal.expect(may, || format!("revision {revision} is signed, and ends as if it was not"));
     }
 
     /// Judges an entry that is new: one that returns to a version needs no signature only if that one has succeeded, or has it.
@@ -106,16 +107,6 @@ impl Rules {
             format!("revision {} returns to what never ran and is not signed", new.revision)
         });
     }
-
-    /// Whether no registry has named any image: none is asked.
-    fn resolves_nothing(&self) -> bool {
-        self.named.is_empty()
-    }
-}
-
-/// Whether an entry has failed as its image is not signed.
-pub(super) fn is_unsigned(entry: &Deploy) -> bool {
-    matches!(&entry.state, State::Failed { reason, .. } if reason.as_str() == Reason::IMAGE_NOT_SIGNED)
 }
 
 /// Whether an entry runs what its app has run before.

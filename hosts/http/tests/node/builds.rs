@@ -381,17 +381,17 @@ fn a_build_is_followed_and_cancelled_and_the_next_one_builds() {
     let hanging = bench.accepted(&bench.repository.push("Dockerfile", &hanging));
     let next = bench.repository.push("Dockerfile", &dockerfile);
     until("it builds", || bench.wrote(hanging, "it sleeps now"));
-    let cli = bench.bed.cli();
-    let followed = thread::scope(|scope| {
-        let words = format!("app build-logs api --revision {hanging} --follow");
-        let followed = scope.spawn(move || cli.run(&words).ok().out);
-        let cancel = format!("{}/deploys/{hanging}/cancel", bench.app.path);
-        let cancelled = bench.bed.manage("POST", &cancel).expect(200).json();
-        assert_eq!(cancelled["status"], "cancelled");
-        followed.join().unwrap()
-    });
-    // Whoever comes when the pod is gone is shown its last lines.
-    assert!(followed.contains("it sleeps now"), "to its end: {followed}");
+    let written = tempfile::NamedTempFile::new().unwrap();
+    let read = || fs::read_to_string(written.path()).unwrap();
+    let words = format!("app build-logs api --revision {hanging} --follow");
+    let mut follower = bench.bed.cli().command(&words).stdout(written.reopen().unwrap()).spawn().unwrap();
+    until("it is followed", || read().contains("it sleeps now"));
+    let cancel = format!("{}/deploys/{hanging}/cancel", bench.app.path);
+    let cancelled = bench.bed.manage("POST", &cancel).expect(200).json();
+    assert_eq!(cancelled["status"], "cancelled");
+    assert!(follower.wait().unwrap().success(), "{}", read());
+    let followed = read();
+    assert!(followed.contains("checked out") && followed.contains("it sleeps now"), "to its end: {followed}");
     let (code, answer) = bench.curl(&next);
     assert_eq!((code, &answer["status"]), (0, &json!("succeeded")), "another build may start: {answer}");
     assert_eq!(bench.tells(), [format!("version=ONE commit={next}")]);

@@ -25,6 +25,16 @@ pub fn realm(project: &str, environment: &str) -> Realm {
     Realm::Environment { project: project.parse().unwrap(), environment: environment.parse().unwrap() }
 }
 
+/// A caller with the role deployer in `shop-test`.
+pub fn deployer(name: &str) -> Principal {
+    Principal::new(name, [Grant { role: Role::Deployer, realm: realm("shop", "test") }])
+}
+
+/// A call that the caller is allowed.
+pub async fn allow(world: &ManagedWorld, who: &Principal, id: &AppId, action: AppAction) {
+    world.management.allow(who, id, action).await.unwrap();
+}
+
 /// Registers `PROJECT-ENVIRONMENT/api`.
 pub async fn register(world: &ManagedWorld, project: &str, environment: &str) -> AppId {
     let app = super::registration("api", Policy::default());
