@@ -83,16 +83,19 @@ async fn load_all(rollhook: &Process, mut apps: Vec<SeededApp>, size: &Size, adm
     let end = Instant::now() + size.time;
     let waiting = apps.split_off(apps.len() - size.waits);
     hang(address, &waiting).await?;
+    eprintln!("memory: {} with deploys that hang", mib(rollhook.resident()?.now));
     let mut waits = JoinSet::new();
     for app in waiting {
         waits.spawn(keep_waiting(address, app, u64::from(size.entries) + 1, end));
+        // All at once would be more connections of strangers than one address may have.
+        sleep(Duration::from_millis(1)).await;
     }
     let calls = Calls::new(&apps, false);
     let accepts = load::send(address, &calls, size.time);
     let pages = read_pages(address, &apps, size, admin, end);
     let (mut sent, ()) = tokio::try_join!(accepts, pages)?;
     let resident = rollhook.resident()?;
-    eprintln!("memory: {} KiB with all waits open", resident.now);
+    eprintln!("memory: {} with all waits open", mib(resident.now));
     let mut answered = 0;
     while let Some(wait) = waits.join_next().await {
         answered += wait??;

@@ -105,6 +105,7 @@ pub(crate) async fn list_in_pages<K: Namespaced>(
 }
 
 /// Reads all objects that a selector selects, by one call. Returns `None` if there are more than this.
+#[cfg(feature = "management")]
 pub(crate) async fn list_at_most<K: Namespaced>(api: &Api<K>, selector: &str, most: u32) -> Result<Option<Vec<K>>> {
     let parameters = ListParams::default().labels(selector).limit(most);
     let page = bounded_by(CALL, async { api.list(&parameters).await.map_err(classify) }).await?;

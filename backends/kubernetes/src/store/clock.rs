@@ -47,6 +47,7 @@ impl StoreClock {
     }
 
     /// The delay before a record that the watch has not shown is none, in which the watch may show it.
+    #[cfg_attr(not(feature = "management"), expect(dead_code, reason = "it is records that are waited for"))]
     pub(crate) fn lag(&self) -> Duration {
         self.lag
     }

@@ -1,6 +1,7 @@
 //! Apps at rest: what runs instead of the current deploy, because others changed the target; whether the instances run
 //! well; and which deploy recovers that had failed. All of it is shown, and the target is left as it is.
 
+mod due;
 mod known;
 mod turns;
 
@@ -132,10 +133,17 @@ impl Deployer {
                 });
             }
             let wait = |at: Duration| clock.sleep(at.saturating_sub(clock.elapsed())).fuse();
-            let mut due = self.conditions.next_due(|app| turns.has(app)).map_or_else(Fuse::terminated, wait);
+            let mut due = self.conditions.next_due().map_or_else(Fuse::terminated, wait);
             select_biased! {
-                (app, environment) = looks.select_next_some() => turns.ended(app, &environment),
-                (app, environment) = places.select_next_some() => turns.place(app, environment),
+                (app, environment) = looks.select_next_some() => {
+                    turns.ended(app, &environment);
+                    self.conditions.turn_ended(app);
+                }
+                (app, environment) = places.select_next_some() => {
+                    if !turns.place(app, environment) {
+                        self.conditions.turn_ended(app);
+                    }
+                }
                 app = changes.select_next_some() => self.conditions.put_changed(app),
                 () = arrived.fuse() => {}
                 () = due => {}

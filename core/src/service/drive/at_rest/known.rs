@@ -9,7 +9,7 @@ use std::{
 use event_listener::{Event, EventListener};
 use futures_util::lock;
 
-use super::Condition;
+use super::{Condition, due::Due};
 use crate::{
     app::{App, AppUid, Target},
     engine::health::Health,
@@ -44,8 +44,10 @@ pub(crate) struct KnownConditions {
 struct State {
     /// Whether the rollout driver reads targets at rest, and this process looks at them.
     watching: bool,
-    /// The time of the next look at each app.
-    due: BTreeMap<AppUid, Duration>,
+    /// The time before which no look at an app is due.
+    due: Due,
+    /// The apps that are to be looked at again once their turn has ended.
+    again: BTreeSet<AppUid>,
     /// The apps that were looked at.
     apps: BTreeMap<AppUid, Looked>,
     /// The apps of which a change was reported since the last look at them began.
@@ -73,10 +75,10 @@ struct Looked {
 }
 
 impl State {
-    /// Returns when an app that is due at this time is looked at.
-    fn look_at(&self, app: AppUid, due: Duration) -> Duration {
+    /// Returns the time before which an app is not looked at again.
+    fn rests_until(&self, app: AppUid) -> Duration {
         let last = self.apps.get(&app).map(|looked| looked.at).max(self.failed.get(&app).copied());
-        last.map_or(due, |last| due.max(last + LOOK_INTERVAL))
+        last.map_or(Duration::ZERO, |last| last + LOOK_INTERVAL)
     }
 }
 
@@ -154,8 +156,7 @@ impl KnownConditions {
     fn put_at(&self, app: AppUid, at: Duration) {
         let mut state = self.lock();
         if state.watching {
-            let due = state.due.entry(app).or_insert(at);
-            *due = at.min(*due);
+            state.due.put(app, at);
             drop(state);
             self.arrived.notify(usize::MAX);
         }
@@ -169,21 +170,34 @@ impl KnownConditions {
         self.arrived.listen()
     }
 
-    /// Returns the time of the next look, at another app than those that have their turn.
-    pub(super) fn next_due(&self, has_turn: impl Fn(AppUid) -> bool) -> Option<Duration> {
-        let state = self.lock();
-        let others = state.due.iter().filter(|(app, _)| !has_turn(**app));
-        others.map(|(app, due)| state.look_at(*app, *due)).min()
+    /// Returns a time before which no look is due.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.lock().due.first()
     }
 
-    /// Takes the apps that are to be looked at now, except those that have their turn.
+    /// Takes the apps that are to be looked at now. One that has its turn is due again once that has ended.
     pub(super) fn take_due(&self, now: Duration, has_turn: impl Fn(AppUid) -> bool) -> Vec<AppUid> {
         let state = &mut *self.lock();
-        let is_due =
-            |(app, due): (&AppUid, &Duration)| (state.look_at(*app, *due) <= now && !has_turn(*app)).then_some(*app);
-        let taken: Vec<AppUid> = state.due.iter().filter_map(is_due).collect();
-        state.due.retain(|app, _| !taken.contains(app));
+        let mut taken = Vec::new();
+        while let Some(app) = state.due.take(now) {
+            let rests_until = state.rests_until(app);
+            if rests_until > now {
+                state.due.put(app, rests_until);
+            } else if has_turn(app) {
+                state.again.insert(app);
+            } else {
+                taken.push(app);
+            }
+        }
         taken
+    }
+
+    /// Notes that an app's turn has ended.
+    pub(super) fn turn_ended(&self, app: AppUid) {
+        let state = &mut *self.lock();
+        if state.again.remove(&app) {
+            state.due.put(app, Duration::ZERO);
+        }
     }
 
     /// Returns the last condition of an app; `None` if it was not looked at.
@@ -234,8 +248,7 @@ impl KnownConditions {
             condition: condition.clone(),
         };
         if let Some(due) = due.filter(|_| state.watching) {
-            let known = state.due.entry(app.uid).or_insert(due);
-            *known = due.min(*known);
+            state.due.put(app.uid, due);
             self.arrived.notify(usize::MAX);
         }
         if let Some(unseen) = &mut state.unseen {
@@ -264,7 +277,8 @@ impl KnownConditions {
         let mut state = self.lock();
         state.apps.remove(&app);
         state.changed.remove(&app);
-        state.due.remove(&app);
+        state.due.remove(app);
+        state.again.remove(&app);
         state.failed.remove(&app);
     }
 
@@ -322,6 +336,55 @@ mod tests {
         ports::{DeployId, Observation, Phase},
         tests::{NOW, git_app, revision},
     };
+
+    #[test]
+    fn app_that_waits_for_its_turn_is_looked_at_again_after_it() {
+        let [one, two] = [1, 2].map(AppUid::from_bits);
+        let known = KnownConditions::default();
+        known.begin();
+        known.put(one);
+        known.put_later(two, Duration::ZERO);
+        let at = Duration::from_secs;
+        assert_eq!(known.take_due(at(1), |_| false), [one]);
+        known.put(one);
+        assert!(known.take_due(at(1), |app| app == one).is_empty());
+        assert_eq!(known.next_due(), Some(RETRY), "the other app's");
+        assert!(known.take_due(at(1), |_| false).is_empty(), "its turn has not ended");
+        known.turn_ended(one);
+        assert_eq!(known.take_due(at(1), |_| false), [one]);
+        known.turn_ended(one);
+        assert_eq!(known.take_due(RETRY, |_| false), [two]);
+        assert_eq!(known.next_due(), None);
+    }
+
+    #[test]
+    fn app_that_was_just_looked_at_rests() {
+        let one = AppUid::from_bits(1);
+        let known = KnownConditions::default();
+        known.begin();
+        known.note_failure(one, Duration::ZERO);
+        known.put(one);
+        assert!(known.take_due(Duration::ZERO, |_| false).is_empty());
+        assert_eq!(known.next_due(), Some(LOOK_INTERVAL));
+        assert_eq!(known.take_due(LOOK_INTERVAL, |_| false), [one]);
+    }
+
+    #[test]
+    fn apps_that_are_due_later_cost_nothing() {
+        let known = KnownConditions::default();
+        known.begin();
+        for number in 0..100_000 {
+            known.put_later(AppUid::from_bits(number), Duration::from_secs(1));
+        }
+        let asked = std::cell::Cell::new(0);
+        let has_turn = |_| {
+            asked.set(asked.get() + 1);
+            false
+        };
+        known.put(AppUid::from_bits(7));
+        assert_eq!(known.take_due(Duration::from_secs(1), has_turn), [AppUid::from_bits(7)]);
+        assert_eq!(asked.get(), 1);
+    }
 
     #[test]
     fn version_before_that_serves_on_has_a_health_of_its_own() {

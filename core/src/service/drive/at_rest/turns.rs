@@ -1,7 +1,10 @@
 //! The order in which apps at rest are looked at: a few at once, and the environments in turns, so that the apps of one whose
 //! looks last long hold up no other's.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Bound,
+};
 
 use crate::app::{AppUid, Namespace};
 
@@ -43,12 +46,14 @@ impl Turns {
         self.unplaced.pop_front()
     }
 
-    /// Queues an app whose environment was read for its look. Without an environment there is no such app: it is dropped.
-    pub(super) fn place(&mut self, app: AppUid, environment: Option<Namespace>) {
-        match environment {
-            Some(environment) => self.waiting.entry(environment).or_default().push_back(app),
-            None => drop(self.known.remove(&app)),
-        }
+    /// Queues an app whose environment was read for its look. Returns `false` if none was found, and the app's turn is over.
+    pub(super) fn place(&mut self, app: AppUid, environment: Option<Namespace>) -> bool {
+        let Some(environment) = environment else {
+            self.known.remove(&app);
+            return false;
+        };
+        self.waiting.entry(environment).or_default().push_back(app);
+        true
     }
 
     /// Returns whether the app waits or is looked at.
@@ -62,9 +67,9 @@ impl Turns {
             return None;
         }
         let is_free = |environment: &&Namespace| self.running.get(*environment).is_none_or(|count| *count < OF_ONE);
-        let is_later = |environment: &&Namespace| self.last.as_ref().is_none_or(|last| *environment > last);
-        let mut free = self.waiting.keys().filter(is_free);
-        let environment = free.clone().find(is_later).or_else(|| free.next())?.clone();
+        let after = self.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let later = self.waiting.range::<Namespace, _>((after, Bound::Unbounded));
+        let environment = later.chain(&self.waiting).map(|(environment, _)| environment).find(is_free)?.clone();
         let waiting = self.waiting.get_mut(&environment)?;
         let app = waiting.pop_front()?;
         if waiting.is_empty() {
@@ -116,8 +121,8 @@ mod tests {
         turns.add_unplaced(app(301));
         assert!(turns.has(app(300)) && turns.has(app(301)));
         assert_eq!((turns.next_unplaced(), turns.next_unplaced()), (Some(app(300)), Some(app(301))));
-        turns.place(app(300), None);
-        turns.place(app(301), Some("shop-other".parse().unwrap()));
+        assert!(!turns.place(app(300), None));
+        assert!(turns.place(app(301), Some("shop-other".parse().unwrap())));
         assert!(!turns.has(app(300)));
         assert_eq!(taken(&mut turns), [(app(301), "shop-other".to_owned())]);
     }
