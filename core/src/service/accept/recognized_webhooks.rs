@@ -37,7 +37,7 @@ const SECOND: Duration = Duration::from_secs(1);
 type Traces = HashMap<AppId, Traced>;
 
 /// The registration that a token is of, its trace, and that of the token before with the time until which it fits.
-type Traced = (AppUid, TokenTrace, Option<(TokenTrace, Timestamp)>);
+type Traced = (AppUid, TokenTrace, Option<Box<(TokenTrace, Timestamp)>>);
 
 /// The memory of tokens that were read.
 pub(crate) struct RecognizedWebhooks {
@@ -105,7 +105,7 @@ impl RecognizedWebhooks {
         let is_known = newer.get(app).is_some_and(|(uid, newest, before)| {
             *uid == secret.app
                 && is(newest, &secret.token)
-                && match (before, previous) {
+                && match (before.as_deref(), previous) {
                     (Some((before, until)), Some(previous)) => is(before, &previous.token) && *until == previous.until,
                     (before, previous) => before.is_none() && previous.is_none(),
                 }
@@ -118,7 +118,7 @@ impl RecognizedWebhooks {
         }
         older.remove(app);
         let trace = |token: &Token| TokenTrace::new(&self.key, token);
-        let before = previous.map(|previous| (trace(&previous.token), previous.until));
+        let before = previous.map(|previous| Box::new((trace(&previous.token), previous.until)));
         newer.insert(app.clone(), (secret.app, trace(&secret.token), before));
     }
 
@@ -131,7 +131,7 @@ impl RecognizedWebhooks {
             compared.is_some_and(|trace| credentials.fit_trace(trace, &self.key, body)) & trace.is_some()
         };
         let (newest, before) = known.map_or((None, None), |(_, newest, before)| (Some(newest), before));
-        let before = before.filter(|(_, until)| now.is_none_or(|now| now < *until)).map(|(trace, _)| trace);
+        let before = before.filter(|before| now.is_none_or(|now| now < before.1)).map(|before| before.0);
         fits(newest.as_ref()) | fits(before.as_ref())
     }
 
@@ -141,7 +141,7 @@ impl RecognizedWebhooks {
         let known = self.known(app);
         let uid = known.as_ref().map(|(uid, ..)| *uid);
         let (newest, before) = known.map_or((None, None), |(_, newest, before)| (Some(newest), before));
-        let before = before.map(|(trace, _)| trace);
+        let before = before.map(|before| before.0);
         let compared = |trace: Option<TokenTrace>| trace.or_else(|| self.dummy.clone());
         let has_before = before.is_some();
         let fits_before = compared(before).is_some_and(|trace| credentials.fit_trace(&trace, &self.key, body));

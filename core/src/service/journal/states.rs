@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    app::{AppUid, settings_bytes},
-    deploy::Watch,
+    app::{App, AppUid, settings_bytes},
+    deploy::{Deploy, Watch},
     ledger::AppState,
     ports::Version,
     requirement::Requirement,
@@ -16,13 +16,12 @@ use crate::{
 
 /// The most memory that remembered states may take, roughly.
 const BYTES_MAX: usize = 8 << 20;
-/// The rough size of a state beside its settings and unfinished deploys, which add to it.
-const STATE_BYTES: usize = 2500;
-const DEPLOY_BYTES: usize = 700;
+/// The rough size of a state beside its settings and deploys, which add to it: its names, and the nodes of its maps.
+const STATE_BYTES: usize = size_of::<AppState>() + size_of::<App>() + 1500;
+/// The rough size of a deploy, with its texts.
+const DEPLOY_BYTES: usize = size_of::<Deploy>() + 300;
 /// A stored measurement, with its message.
 const MEASUREMENT_BYTES: usize = 400;
-/// A watch beside its texts and measurements.
-const WATCH_BYTES: usize = 300;
 
 /// The state of the last read or commit.
 pub(super) struct Known {
@@ -104,7 +103,7 @@ impl States {
 
 fn watch_weight(watch: &Watch) -> usize {
     let measurements: usize = watch.measured.checks.iter().map(|check| check.measurements.len()).sum();
-    WATCH_BYTES + watch.text_bytes() + MEASUREMENT_BYTES * measurements
+    size_of::<Watch>() + watch.text_bytes() + MEASUREMENT_BYTES * measurements
 }
 
 fn weight(state: &AppState) -> usize {
@@ -118,6 +117,8 @@ fn weight(state: &AppState) -> usize {
     let verified = state.unfinished.iter().filter_map(|deploy| deploy.verification.as_deref());
     let measured: usize = verified.flat_map(|all| &all.checks).map(|check| check.measurements.len()).sum();
     let watched: usize = state.watches.iter().map(watch_weight).sum();
-    let unfinished = DEPLOY_BYTES * state.unfinished.len() + MEASUREMENT_BYTES * measured;
-    STATE_BYTES + settings + repositories + words + signed + checks + watched + unfinished
+    let ended = [&state.current, &state.ended_on_cluster, &state.ended_off_cluster, &state.good_before];
+    let deploys = state.unfinished.len() + ended.into_iter().flatten().count();
+    let deploys = DEPLOY_BYTES * deploys + MEASUREMENT_BYTES * measured;
+    STATE_BYTES + settings + repositories + words + signed + checks + watched + deploys
 }
