@@ -1,6 +1,10 @@
 # Shared by the two test beds; sourced, never run. The caller sets D, the state directory, and works inside it.
 # For each process NAME the directory holds NAME.pid, NAME.log and NAME.cmd (the command line, to start it again).
 
+# The parts of a cluster are Go programs, whose collections of garbage take a tenth of a test run's processor time if memory
+# is kept as scarce as it is by default.
+export GOGC=${GOGC:-400}
+
 # ports N: N free loopback ports. They lie below the range from which the kernel assigns ports, and below the blocks that
 # test programs claim (`free_address`): a stopped API server finds its port free when it comes back.
 ports() {
