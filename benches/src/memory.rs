@@ -80,15 +80,18 @@ pub(crate) fn mib(kib: u64) -> String {
 /// Waits, posts and reads pages, all at the same time.
 async fn load_all(rollhook: &Process, mut apps: Vec<SeededApp>, size: &Size, admin: &str) -> Result<String, Failure> {
     let address = rollhook.address;
-    let end = Instant::now() + size.time;
     let waiting = apps.split_off(apps.len() - size.waits);
     hang(address, &waiting).await?;
     eprintln!("memory: {} with deploys that hang", mib(rollhook.resident()?.now));
+    let end = Instant::now() + size.time;
+    let hanging = u64::from(size.entries) + 1;
     let mut waits = JoinSet::new();
-    for app in waiting {
-        waits.spawn(keep_waiting(address, app, u64::from(size.entries) + 1, end));
-        // All at once would be more connections of strangers than one address may have.
-        sleep(Duration::from_millis(1)).await;
+    for (delay, app) in (0..).map(Duration::from_millis).zip(waiting) {
+        waits.spawn(async move {
+            // All at once would be more connections of strangers than one address may have.
+            sleep(delay).await;
+            keep_waiting(address, app, hanging, end).await
+        });
     }
     let calls = Calls::new(&apps, false);
     let accepts = load::send(address, &calls, size.time);

@@ -14,6 +14,7 @@ use rollhook_core::{
     lock::{Lock, Locks},
     replica::ReplicaId,
     request::{IdempotencyKey, KeyHeader},
+    requirement::{Requirement, RequirementCopies},
     source::GitSource,
     time::Timestamp,
     token::Token,
@@ -43,7 +44,7 @@ pub fn app(project: &str, environment: &str, name: &str) -> App {
         policy: Policy::default(),
         holds: Vec::new(),
         locks: Locks::default(),
-        requirements: rollhook_core::requirement::RequirementCopies::default(),
+        requirements: RequirementCopies::default(),
         created_at: Timestamp::default(),
     }
 }
@@ -69,6 +70,12 @@ pub fn lock(until: Option<i64>) -> Lock {
         at: Timestamp::from_millis(1_000),
         until: until.map(Timestamp::from_millis),
     }
+}
+
+/// That images are signed by `ada@example.com`.
+pub fn requirement() -> Requirement {
+    let signer = "issuer=https://id.example.com,subject=ada@example.com".parse().unwrap();
+    Requirement::new(vec![signer], None).unwrap()
 }
 
 /// A Deployment of this name with one container, `app`, that existed when the app was registered.

@@ -151,11 +151,6 @@ impl Requirement {
         signers.chain([String::new()]).chain(attestation).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the bytes of its text.
-    pub(crate) fn text_bytes(&self) -> usize {
-        self.stored_text().len()
-    }
-
     /// Returns the requirement in words that a message has room for.
     pub fn summary(&self) -> String {
         let mut words = self.to_string();

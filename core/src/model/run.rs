@@ -209,15 +209,6 @@ impl Run {
         Self { state, step: self.step.saturating_add(1), ..self.clone() }
     }
 
-    /// Returns about the number of bytes that the run takes up.
-    pub(crate) fn bytes(&self) -> usize {
-        let message = match &self.state {
-            RunState::Failed(end) | RunState::Cancelled(end) | RunState::Unknown(end) => end.message.len(),
-            RunState::Preparing { .. } | RunState::Running { .. } | RunState::Succeeded => 0,
-        };
-        size_of::<Self>() + message + self.command.iter().map(|word| word.len() + size_of::<String>()).sum::<usize>()
-    }
-
     /// Returns the run with texts of a bounded length.
     pub(crate) fn bounded(mut self) -> Self {
         if let RunState::Failed(end) | RunState::Cancelled(end) | RunState::Unknown(end) = &mut self.state {

@@ -1,16 +1,16 @@
 //! What becomes of a workload at rest is shown, and left alone until a person deploys: changes by others, instances that
 //! end again and again, and the recovery of a deploy that had failed.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
-use rollhook_conformance::samples;
+use rollhook_conformance::{Fault, Faulty, Plan, samples};
 use rollhook_core::{
     app::Policy,
     deploy::{Reason, State, Status},
     image::ImageRef,
     ledger::AppState,
-    ports::{RolloutFailureKind, TargetReader},
+    ports::{Clock, RolloutDriver, RolloutFailureKind, TargetReader},
     request::{PolicyChange, RollbackRequest, SourceChange, TargetChange},
     service::{Authorized, Condition, Deployer},
 };
@@ -274,5 +274,51 @@ fn targets_that_no_app_names_any_more_are_remembered_by_no_replica() {
         world.deployer.delete(&access).await.unwrap();
         world.sleep(120).await;
         assert_eq!(world.cluster.watched_targets(access.uid()), 0, "it hears of the deletion");
+    });
+}
+
+/// A replica whose looks at targets at rest are answered after five seconds.
+fn slow_to_look(world: &World) -> Deployer {
+    let plan: Plan = Arc::new(|call| match call {
+        "rollouts.at_rest" => Fault::Late(5 * SECOND),
+        _ => Fault::None,
+    });
+    let cluster: Arc<dyn RolloutDriver> = world.cluster.clone();
+    let rollouts = Arc::new(Faulty::new(cluster, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    Deployer::new(world.ports(9).with(|ports| ports.rollouts = rollouts), "two")
+}
+
+#[test]
+fn change_during_a_look_is_found_by_the_next_one() {
+    let world = World::new(SECOND);
+    let access = world.run(world.app("api", Policy::default()));
+    let slow = slow_to_look(&world);
+    world.run_beside(&slow, async {
+        let state = slow.state(&access).await.unwrap();
+        world.sleep(1).await;
+        assert!(world.cluster.meddle(&state.app.id, &state.app.target, &samples::image("hotfix")));
+        world.sleep(5).await;
+        let condition = slow.observed_condition(&state).expect("the first look has ended");
+        assert_eq!(condition.drift, None, "it had read the target before the change");
+        world.sleep(8).await;
+        assert!(slow.known_condition(&state).drift.is_some());
+    });
+}
+
+#[test]
+fn app_that_is_deleted_during_a_look_is_not_remembered() {
+    let world = World::new(SECOND);
+    let access = world.run(world.app("api", Policy::default()));
+    let slow = slow_to_look(&world);
+    world.run_beside(&slow, async {
+        let app = slow.state(&access).await.unwrap().app;
+        world.sleep(10).await;
+        assert!(world.cluster.meddle(&app.id, &app.target, &samples::image("hotfix")));
+        world.sleep(1).await;
+        world.deployer.delete(&access).await.unwrap();
+        world.sleep(5).await;
+        assert_eq!(slow.drifted_apps(), 1, "the look has ended since");
+        world.sleep(60).await;
+        assert_eq!((slow.drifted_apps(), world.cluster.watched_targets(app.uid)), (0, 0));
     });
 }

@@ -98,6 +98,15 @@ pub enum What {
         /// `None`: the lock ends; else its time in minutes, without an end if that is 0.
         minutes: Option<u8>,
     },
+    /// Copies the requirement on the project or the environment, or its end.
+    Require {
+        /// Whether it is the environment's.
+        of_environment: bool,
+        /// The number of the change.
+        sequence: u8,
+        /// Whether signatures are required from then on.
+        is_required: bool,
+    },
     /// Forgets old deploys.
     Forget {
         /// How many of the newest archived ones are kept.
@@ -248,6 +257,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(What::ForgetSequence),
         1 => (option::of(0..6_u8), option::weighted(0.4, 0..3_u8))
             .prop_map(|(environment, minutes)| What::Lock { environment, minutes }),
+        1 => (any::<bool>(), 0..6_u8, weighted(0.4))
+            .prop_map(|(of_environment, sequence, is_required)| What::Require { of_environment, sequence, is_required }),
         1 => (0..4_u8).prop_map(|keep| What::Forget { keep }),
     ];
     (0..APPS, what).prop_map(|(app, what)| Step { app, what })

@@ -12,6 +12,7 @@ use rollhook_core::{
     ports::Page,
     replica::ReplicaId,
     request::IdempotencyKey,
+    requirement::ScopedRequirement,
     time::Timestamp,
 };
 
@@ -156,6 +157,16 @@ impl Reference {
                     self.app.locks.sequence = *sequence;
                     self.touch(now);
                 }
+                Done::Require(scoped) => {
+                    let (copy, stored) = match scoped {
+                        ScopedRequirement::Project(copy) => (copy, &mut self.app.requirements.project),
+                        ScopedRequirement::Environment(copy) => (copy, &mut self.app.requirements.environment),
+                    };
+                    if copy.sequence > stored.sequence {
+                        stored.clone_from(copy);
+                        self.touch(now);
+                    }
+                }
                 Done::Forget(keep, forgotten) => {
                     self.touch(now);
                     self.app.policy.keep = *keep;
@@ -263,7 +274,7 @@ impl Reference {
             let stored = self.newest(|deploy| deploy.revision == change.revision);
             let follows = stored.is_some_and(|stored| !stored.is_terminal() && change.step == stored.step + 1);
             let is_repeated = record.changes[..number].iter().any(|earlier| earlier.revision == change.revision);
-            if !follows || is_repeated {
+            if !follows || is_repeated || stored.is_some_and(|stored| self.is_unmet(stored, change)) {
                 refusals.push(Refused::Outdated);
             }
             if changed.contains(&change.revision) {
@@ -271,6 +282,16 @@ impl Reference {
             }
         }
         refusals
+    }
+
+    /// Whether signatures are required, and the deploy would go on with an image that nobody has found signed.
+    fn is_unmet(&self, stored: &Deploy, change: &Deploy) -> bool {
+        let copies = &self.app.requirements;
+        let is_required = copies.project.requirement.is_some() || copies.environment.requirement.is_some();
+        let is_built = stored.image.is_none() && change.image.is_some();
+        let waits = matches!(stored.status(), Status::Queued | Status::Building);
+        let begins = waits && matches!(change.status(), Status::Releasing | Status::RollingOut);
+        is_required && (is_built || begins && change.trigger != Trigger::Rollback)
     }
 
     fn record(&mut self, record: &Record, now: Timestamp, changed: &mut BTreeSet<Revision>) {

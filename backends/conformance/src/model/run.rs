@@ -182,6 +182,7 @@ impl<'a> Run<'a> {
             | What::ReleaseHolds
             | What::Lock { .. }
             | What::ForgetSequence
+            | What::Require { .. }
             | What::Forget { .. } => None,
         });
         let (loaded, keys) = load_with_keys(history, uid, wanted.collect()).await;

@@ -12,6 +12,7 @@ use rollhook_core::{
     lock::Lock,
     replica::ReplicaId,
     request::IdempotencyKey,
+    requirement::{RequirementCopy, ScopedRequirement},
     time::Timestamp,
 };
 
@@ -31,6 +32,7 @@ pub(super) enum Done {
     ForgetSequence,
     /// The number of the environment's change, if the lock is the environment's.
     Lock(Option<u64>, Option<Lock>),
+    Require(ScopedRequirement),
     /// The number of kept deploys, and the revisions that are forgotten.
     Forget(u32, Vec<Revision>),
 }
@@ -100,6 +102,16 @@ pub(super) fn perform(change: &mut Change, what: &What, given: &Given<'_>) -> Ve
                 None => change.lock(lock.clone(), given.now),
             }
             vec![Done::Lock(sequence, lock)]
+        }
+        What::Require { of_environment, sequence, is_required } => {
+            let requirement = is_required.then(samples::requirement);
+            let copy = RequirementCopy { requirement, sequence: (*sequence).into() };
+            let scoped = match of_environment {
+                true => ScopedRequirement::Environment(copy),
+                false => ScopedRequirement::Project(copy),
+            };
+            change.copy_requirement(scoped.clone(), given.now);
+            vec![Done::Require(scoped)]
         }
         What::Forget { keep } => {
             let keep = u32::from(*keep);

@@ -130,17 +130,6 @@ impl Watch {
         Self { end: Some(end), until: at.max(self.since()), ..self.moved() }
     }
 
-    /// The length of its sentences.
-    pub(crate) fn text_bytes(&self) -> usize {
-        let end = match &self.end {
-            Some(WatchEnd::Early { why }) => why.len(),
-            Some(WatchEnd::Revoked { fail, restore: WatchRestore::Nothing { why } }) => fail.message.len() + why.len(),
-            Some(WatchEnd::Revoked { fail, .. }) => fail.message.len(),
-            Some(WatchEnd::Over) | None => 0,
-        };
-        end + self.would_restore.as_ref().map_or(0, |fail| fail.message.len())
-    }
-
     /// Returns the watch with what a state may hold of it: texts come from outside.
     #[must_use]
     pub(crate) fn bounded(mut self) -> Self {

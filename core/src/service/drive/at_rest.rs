@@ -1,8 +1,8 @@
 //! Apps at rest: what runs instead of the current deploy, because others changed the target; whether the instances run
 //! well; and which deploy recovers that had failed. All of it is shown, and the target is left as it is.
 
-mod due;
 mod known;
+mod next_looks;
 mod turns;
 
 use std::{collections::BTreeSet, future, panic::AssertUnwindSafe, pin::pin, time::Duration};
@@ -115,7 +115,7 @@ impl Deployer {
         let mut places = FuturesUnordered::new();
         loop {
             let arrived = self.conditions.listen();
-            for app in self.conditions.take_due(clock.elapsed(), |app| turns.has(app)) {
+            for app in self.conditions.take_due(clock.elapsed()) {
                 match self.journal.remembered(app) {
                     Some(state) => turns.add(app, state.app.id.namespace.clone()),
                     None => turns.add_unplaced(app),
@@ -124,11 +124,11 @@ impl Deployer {
             if places.is_empty()
                 && let Some(app) = turns.next_unplaced()
             {
-                places.push(async move { (app, self.environment_of(app).await) });
+                places.push(async move { (app, self.guarded(app, self.environment_of(app)).await.flatten()) });
             }
             while let Some((app, environment)) = turns.next() {
                 looks.push(async move {
-                    guarded(self.look_at(app)).await;
+                    self.guarded(app, self.look_at(app)).await;
                     (app, environment)
                 });
             }
@@ -136,12 +136,13 @@ impl Deployer {
             let mut due = self.conditions.next_due().map_or_else(Fuse::terminated, wait);
             select_biased! {
                 (app, environment) = looks.select_next_some() => {
-                    turns.ended(app, &environment);
+                    turns.ended(&environment);
                     self.conditions.turn_ended(app);
                 }
                 (app, environment) = places.select_next_some() => {
-                    if !turns.place(app, environment) {
-                        self.conditions.turn_ended(app);
+                    match environment {
+                        Some(environment) => turns.add(app, environment),
+                        None => self.conditions.turn_ended(app),
                     }
                 }
                 app = changes.select_next_some() => self.conditions.put_changed(app),
@@ -172,7 +173,7 @@ impl Deployer {
 
     /// Forgets the condition of an app that is gone.
     pub(crate) fn forget_condition(&self, app: AppUid) {
-        self.conditions.forget(app);
+        self.conditions.forget(app, self.ports.clock.elapsed());
         self.forget_targets(app);
     }
 
@@ -203,6 +204,16 @@ impl Deployer {
         }
     }
 
+    /// Completes with `None` if a step of a look panics, which its hook has logged: the app is looked at again later.
+    async fn guarded<T>(&self, app: AppUid, step: impl Future<Output = T>) -> Option<T> {
+        let answer = AssertUnwindSafe(step).catch_unwind().await;
+        if answer.is_err() {
+            tracing::error!(app = %self.name_of(app), "looking at the target of an app panicked");
+            self.conditions.note_failure(app, self.ports.clock.elapsed());
+        }
+        answer.ok()
+    }
+
     async fn look(&self, state: &AppState) -> Result<Condition> {
         let app = state.app.uid;
         let Some(spec) = engine::at_rest(state) else {
@@ -216,8 +227,8 @@ impl Deployer {
         }
         let Some(reader) = self.ports.rollouts.target_reader() else { return Ok(Condition::default()) };
         let has_failed = state.unrecovered().is_some_and(|ended| ended.revision == spec.id.revision);
-        let turn = self.conditions.turn(app);
-        let _turn = turn.lock().await;
+        let lock = self.conditions.lock_of(app);
+        let _locked = lock.lock().await;
         if let Some(condition) = self.conditions.recent(app, (&spec, has_failed), self.ports.clock.elapsed()) {
             return Ok(condition);
         }
@@ -254,12 +265,5 @@ impl Deployer {
                 self.conditions.put_later(app, self.ports.clock.elapsed());
             }
         }
-    }
-}
-
-/// Looks at one app; a panic, which its hook has logged, ends that look alone.
-async fn guarded<T>(look: impl Future<Output = T>) {
-    if AssertUnwindSafe(look).catch_unwind().await.is_err() {
-        tracing::error!("looking at the target of an app panicked");
     }
 }

@@ -2,26 +2,20 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    io,
     sync::Arc,
     time::Duration,
 };
 
 use crate::{
-    app::{App, AppUid, settings_bytes},
-    deploy::{Deploy, Watch},
+    app::{App, AppUid},
+    deploy::Deploy,
     ledger::AppState,
     ports::Version,
-    requirement::Requirement,
 };
 
 /// The most memory that remembered states may take, roughly.
 const BYTES_MAX: usize = 8 << 20;
-/// The rough size of a state beside its settings and deploys, which add to it: its names, and the nodes of its maps.
-const STATE_BYTES: usize = size_of::<AppState>() + size_of::<App>() + 1500;
-/// The rough size of a deploy, with its texts.
-const DEPLOY_BYTES: usize = size_of::<Deploy>() + 300;
-/// A stored measurement, with its message.
-const MEASUREMENT_BYTES: usize = 400;
 
 /// The state of the last read or commit.
 pub(super) struct Known {
@@ -32,6 +26,8 @@ pub(super) struct Known {
     /// Whether a later read has shown a lower version.
     is_doubted: bool,
     used: u64,
+    /// The rough size of the state.
+    bytes: usize,
 }
 
 /// The remembered states: see the module.
@@ -61,7 +57,7 @@ impl States {
     pub(super) fn forget(&mut self, app: AppUid) {
         if let Some(known) = self.known.remove(&app) {
             self.by_use.remove(&known.used);
-            self.bytes = self.bytes.saturating_sub(weight(&known.state));
+            self.bytes -= known.bytes;
         }
     }
 
@@ -86,39 +82,82 @@ impl States {
         };
         self.forget(app);
         self.uses += 1;
-        self.bytes += weight(&state);
+        let bytes = bytes_of(&state);
+        self.bytes += bytes;
         self.by_use.insert(self.uses, app);
-        self.known
-            .insert(app, Known { state: Arc::clone(&state), version, read_at, is_doubted: false, used: self.uses });
+        let known = Known { state: Arc::clone(&state), version, read_at, is_doubted: false, used: self.uses, bytes };
+        self.known.insert(app, known);
         while self.bytes > BYTES_MAX
-            && let Some((_, app)) = self.by_use.pop_first()
+            && let Some((_, app)) = self.by_use.first_key_value()
         {
-            if let Some(known) = self.known.remove(&app) {
-                self.bytes = self.bytes.saturating_sub(weight(&known.state));
-            }
+            self.forget(*app);
         }
         state
     }
 }
 
-fn watch_weight(watch: &Watch) -> usize {
-    let measurements: usize = watch.measured.checks.iter().map(|check| check.measurements.len()).sum();
-    size_of::<Watch>() + watch.text_bytes() + MEASUREMENT_BYTES * measurements
-}
-
-fn weight(state: &AppState) -> usize {
-    let target = &state.app.target;
-    let settings = settings_bytes(&target.settings) + target.requested.as_ref().map_or(0, settings_bytes);
-    let repositories: usize = state.app.policy.repositories.as_slice().iter().map(String::len).sum();
-    let words: usize = state.runs.newest_first().map(|run| run.bytes()).sum();
-    let signed = state.app.requirements.in_force().map(|(_, requirement)| requirement).chain(&state.app.policy.signed);
-    let signed: usize = signed.map(Requirement::text_bytes).sum();
-    let checks: usize = state.app.policy.checks.iter().map(|check| settings_bytes(&check.settings)).sum();
-    let verified = state.unfinished.iter().filter_map(|deploy| deploy.verification.as_deref());
-    let measured: usize = verified.flat_map(|all| &all.checks).map(|check| check.measurements.len()).sum();
-    let watched: usize = state.watches.iter().map(watch_weight).sum();
+/// Returns the rough size of a state: of what each has, and of its texts, lists and maps by their serialized form.
+fn bytes_of(state: &AppState) -> usize {
     let ended = [&state.current, &state.ended_on_cluster, &state.ended_off_cluster, &state.good_before];
     let deploys = state.unfinished.len() + ended.into_iter().flatten().count();
-    let deploys = DEPLOY_BYTES * deploys + MEASUREMENT_BYTES * measured;
-    STATE_BYTES + settings + repositories + words + signed + checks + watched + deploys
+    let mut serialized = Length(0);
+    drop(serde_json::to_writer(&mut serialized, state));
+    size_of::<AppState>() + size_of::<App>() + size_of::<Deploy>() * deploys + 2 * serialized.0
+}
+
+/// The number of bytes that were written.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::git_state;
+
+    fn app(number: u128) -> AppUid {
+        AppUid::from_bits(number)
+    }
+
+    fn remember(states: &mut States, number: u128, revisions: &[u64]) {
+        let mut state = git_state(revisions);
+        Arc::make_mut(&mut state.app).uid = app(number);
+        states.remember(Arc::new(state), Version(revisions.len() as u64), Duration::ZERO);
+    }
+
+    #[test]
+    fn forgotten_states_take_nothing() {
+        let mut states = States::default();
+        remember(&mut states, 1, &[1]);
+        let one = states.bytes;
+        remember(&mut states, 2, &[1, 2]);
+        assert!(states.bytes > 2 * one + size_of::<Deploy>());
+        states.forget(app(2));
+        assert_eq!(states.bytes, one);
+        remember(&mut states, 1, &[1, 2]);
+        states.forget(app(1));
+        assert_eq!((states.bytes, states.by_use.len()), (0, 0));
+    }
+
+    #[test]
+    fn states_that_were_not_used_for_longest_are_forgotten() {
+        let mut states = States::default();
+        remember(&mut states, 0, &[1]);
+        let each = states.bytes;
+        let count = (BYTES_MAX / each) as u128;
+        (1..count).for_each(|number| remember(&mut states, number, &[1]));
+        assert!(states.used(app(0)).is_some());
+        remember(&mut states, count, &[1]);
+        assert!(states.get(app(0)).is_some() && states.get(app(1)).is_none() && states.get(app(2)).is_some());
+        assert!(states.bytes <= BYTES_MAX);
+    }
 }

@@ -21,7 +21,9 @@ impl<K: Ord, V: Default> SharedValues<K, V> {
         if let Some(value) = values.get(&key).and_then(Weak::upgrade) {
             return value;
         }
-        remove_unused(&mut values, |value| value.strong_count() > 0);
+        if !values.contains_key(&key) {
+            remove_unused(&mut values, |value| value.strong_count() > 0);
+        }
         let value = Arc::default();
         values.insert(key, Arc::downgrade(&value));
         value

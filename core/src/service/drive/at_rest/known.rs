@@ -1,7 +1,7 @@
 //! The known conditions of apps at rest, and the apps to be looked at.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -9,7 +9,7 @@ use std::{
 use event_listener::{Event, EventListener};
 use futures_util::lock;
 
-use super::{Condition, due::Due};
+use super::{Condition, next_looks::NextLooks};
 use crate::{
     app::{App, AppUid, Target},
     engine::health::Health,
@@ -33,8 +33,8 @@ const RETRY: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(crate) struct KnownConditions {
     state: Mutex<State>,
-    /// The looks that are under way: one at an app at a time.
-    turns: SharedValues<AppUid, lock::Mutex<()>>,
+    /// The locks of looks: one at an app at a time.
+    locks: SharedValues<AppUid, lock::Mutex<()>>,
     arrived: Event,
     /// Wakes the follower of observations, if there is one.
     observed: Event,
@@ -44,10 +44,9 @@ pub(crate) struct KnownConditions {
 struct State {
     /// Whether the rollout driver reads targets at rest, and this process looks at them.
     watching: bool,
-    /// The time before which no look at an app is due.
-    due: Due,
-    /// The apps that are to be looked at again once their turn has ended.
-    again: BTreeSet<AppUid>,
+    next_looks: NextLooks,
+    /// The apps that have their turn: they wait for a look or are looked at. `true`: another look follows.
+    turns: BTreeMap<AppUid, bool>,
     /// The apps that were looked at.
     apps: BTreeMap<AppUid, Looked>,
     /// The apps of which a change was reported since the last look at them began.
@@ -75,7 +74,7 @@ struct Looked {
 }
 
 impl State {
-    /// Returns the time before which an app is not looked at again.
+    /// Returns the earliest time of the next look at an app.
     fn rests_until(&self, app: AppUid) -> Duration {
         let last = self.apps.get(&app).map(|looked| looked.at).max(self.failed.get(&app).copied());
         last.map_or(Duration::ZERO, |last| last + LOOK_INTERVAL)
@@ -83,9 +82,13 @@ impl State {
 }
 
 impl KnownConditions {
-    /// Begins to have apps looked at.
+    /// Begins to have apps looked at: also those whose turn another run has left.
     pub(super) fn begin(&self) {
-        self.lock().watching = true;
+        let state = &mut *self.lock();
+        state.watching = true;
+        for app in std::mem::take(&mut state.turns).into_keys() {
+            state.next_looks.put(app, Duration::ZERO);
+        }
     }
 
     /// Has an app looked at, if this process looks at apps.
@@ -125,8 +128,8 @@ impl KnownConditions {
     }
 
     /// Returns the lock of looks at an app.
-    pub(super) fn turn(&self, app: AppUid) -> Arc<lock::Mutex<()>> {
-        self.turns.of(app)
+    pub(super) fn lock_of(&self, app: AppUid) -> Arc<lock::Mutex<()>> {
+        self.locks.of(app)
     }
 
     /// Returns whether the target is another than at the last look.
@@ -154,10 +157,8 @@ impl KnownConditions {
     }
 
     fn put_at(&self, app: AppUid, at: Duration) {
-        let mut state = self.lock();
-        if state.watching {
-            state.due.put(app, at);
-            drop(state);
+        let state = &mut *self.lock();
+        if state.watching && state.next_looks.put(app, at.max(state.rests_until(app))) {
             self.arrived.notify(usize::MAX);
         }
     }
@@ -170,23 +171,28 @@ impl KnownConditions {
         self.arrived.listen()
     }
 
-    /// Returns a time before which no look is due.
+    /// Returns the time of the next look.
     pub(super) fn next_due(&self) -> Option<Duration> {
-        self.lock().due.first()
+        self.lock().next_looks.first()
     }
 
-    /// Takes the apps that are to be looked at now. One that has its turn is due again once that has ended.
-    pub(super) fn take_due(&self, now: Duration, has_turn: impl Fn(AppUid) -> bool) -> Vec<AppUid> {
+    /// Takes the apps that are to be looked at now: each has its turn from now on. One that has its turn already is looked at
+    /// once more after it.
+    pub(super) fn take_due(&self, now: Duration) -> Vec<AppUid> {
         let state = &mut *self.lock();
         let mut taken = Vec::new();
-        while let Some(app) = state.due.take(now) {
+        while let Some(app) = state.next_looks.take(now) {
             let rests_until = state.rests_until(app);
             if rests_until > now {
-                state.due.put(app, rests_until);
-            } else if has_turn(app) {
-                state.again.insert(app);
-            } else {
-                taken.push(app);
+                state.next_looks.put(app, rests_until);
+                continue;
+            }
+            match state.turns.entry(app) {
+                Entry::Occupied(mut follows) => drop(follows.insert(true)),
+                Entry::Vacant(turn) => {
+                    turn.insert(false);
+                    taken.push(app);
+                }
             }
         }
         taken
@@ -195,8 +201,8 @@ impl KnownConditions {
     /// Notes that an app's turn has ended.
     pub(super) fn turn_ended(&self, app: AppUid) {
         let state = &mut *self.lock();
-        if state.again.remove(&app) {
-            state.due.put(app, Duration::ZERO);
+        if state.turns.remove(&app) == Some(true) {
+            state.next_looks.put(app, Duration::ZERO);
         }
     }
 
@@ -247,8 +253,8 @@ impl KnownConditions {
             is_of_deploy,
             condition: condition.clone(),
         };
-        if let Some(due) = due.filter(|_| state.watching) {
-            state.due.put(app.uid, due);
+        // A process that does not look at apps yet may do so later.
+        if due.is_some_and(|due| state.next_looks.put(app.uid, due)) {
             self.arrived.notify(usize::MAX);
         }
         if let Some(unseen) = &mut state.unseen {
@@ -273,13 +279,19 @@ impl KnownConditions {
         self.put_at(app, now + UNDER_WAY);
     }
 
-    pub(crate) fn forget(&self, app: AppUid) {
+    /// Forgets an app that is gone. A look at it that is under way would note it anew, so that another one follows, which finds
+    /// no app.
+    pub(crate) fn forget(&self, app: AppUid, now: Duration) {
         let mut state = self.lock();
         state.apps.remove(&app);
         state.changed.remove(&app);
-        state.due.remove(app);
-        state.again.remove(&app);
+        state.next_looks.remove(app);
+        state.turns.entry(app).and_modify(|follows| *follows = false);
         state.failed.remove(&app);
+        drop(state);
+        if self.locks.get(&app).is_some() {
+            self.put_later(app, now);
+        }
     }
 
     pub(super) fn take_observed(&self) -> BTreeSet<AppUid> {
@@ -345,15 +357,14 @@ mod tests {
         known.put(one);
         known.put_later(two, Duration::ZERO);
         let at = Duration::from_secs;
-        assert_eq!(known.take_due(at(1), |_| false), [one]);
+        assert_eq!(known.take_due(at(1)), [one]);
         known.put(one);
-        assert!(known.take_due(at(1), |app| app == one).is_empty());
+        assert!(known.take_due(at(1)).is_empty(), "its turn has not ended");
         assert_eq!(known.next_due(), Some(RETRY), "the other app's");
-        assert!(known.take_due(at(1), |_| false).is_empty(), "its turn has not ended");
         known.turn_ended(one);
-        assert_eq!(known.take_due(at(1), |_| false), [one]);
+        assert_eq!(known.take_due(at(1)), [one]);
         known.turn_ended(one);
-        assert_eq!(known.take_due(RETRY, |_| false), [two]);
+        assert_eq!(known.take_due(RETRY), [two]);
         assert_eq!(known.next_due(), None);
     }
 
@@ -364,26 +375,38 @@ mod tests {
         known.begin();
         known.note_failure(one, Duration::ZERO);
         known.put(one);
-        assert!(known.take_due(Duration::ZERO, |_| false).is_empty());
+        assert!(known.take_due(Duration::ZERO).is_empty());
         assert_eq!(known.next_due(), Some(LOOK_INTERVAL));
-        assert_eq!(known.take_due(LOOK_INTERVAL, |_| false), [one]);
+        assert_eq!(known.take_due(LOOK_INTERVAL), [one]);
     }
 
     #[test]
-    fn apps_that_are_due_later_cost_nothing() {
+    fn app_whose_turn_another_run_has_left_is_looked_at() {
+        let one = AppUid::from_bits(1);
         let known = KnownConditions::default();
         known.begin();
-        for number in 0..100_000 {
-            known.put_later(AppUid::from_bits(number), Duration::from_secs(1));
-        }
-        let asked = std::cell::Cell::new(0);
-        let has_turn = |_| {
-            asked.set(asked.get() + 1);
-            false
-        };
-        known.put(AppUid::from_bits(7));
-        assert_eq!(known.take_due(Duration::from_secs(1), has_turn), [AppUid::from_bits(7)]);
-        assert_eq!(asked.get(), 1);
+        known.put(one);
+        assert_eq!(known.take_due(Duration::ZERO), [one]);
+        known.begin();
+        assert_eq!(known.take_due(Duration::ZERO), [one]);
+    }
+
+    #[test]
+    fn app_that_goes_while_it_is_looked_at_is_looked_for_once_more() {
+        let one = AppUid::from_bits(1);
+        let known = KnownConditions::default();
+        known.begin();
+        known.put(one);
+        assert_eq!(known.take_due(Duration::ZERO), [one]);
+        let lock = known.lock_of(one);
+        known.put(one);
+        known.forget(one, Duration::ZERO);
+        drop(lock);
+        known.turn_ended(one);
+        assert!(known.take_due(Duration::from_secs(1)).is_empty());
+        assert_eq!(known.take_due(RETRY), [one]);
+        known.forget(one, RETRY);
+        assert_eq!(known.next_due(), None);
     }
 
     #[test]

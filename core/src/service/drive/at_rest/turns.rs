@@ -2,7 +2,7 @@
 //! looks last long hold up no other's.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     ops::Bound,
 };
 
@@ -20,45 +20,24 @@ pub(super) struct Turns {
     running: BTreeMap<Namespace, usize>,
     /// The apps whose environment is not known yet.
     unplaced: VecDeque<AppUid>,
-    /// The apps that wait or are looked at.
-    known: BTreeSet<AppUid>,
     /// The environment that was served last.
     last: Option<Namespace>,
 }
 
 impl Turns {
-    /// Has an app wait for a look, unless it waits or is looked at already.
+    /// Has an app wait for a look.
     pub(super) fn add(&mut self, app: AppUid, environment: Namespace) {
-        if self.known.insert(app) {
-            self.waiting.entry(environment).or_default().push_back(app);
-        }
+        self.waiting.entry(environment).or_default().push_back(app);
     }
 
     /// Has an app wait until its environment is known.
     pub(super) fn add_unplaced(&mut self, app: AppUid) {
-        if self.known.insert(app) {
-            self.unplaced.push_back(app);
-        }
+        self.unplaced.push_back(app);
     }
 
     /// Takes the next app whose environment is to be read.
     pub(super) fn next_unplaced(&mut self) -> Option<AppUid> {
         self.unplaced.pop_front()
-    }
-
-    /// Queues an app whose environment was read for its look. Returns `false` if none was found, and the app's turn is over.
-    pub(super) fn place(&mut self, app: AppUid, environment: Option<Namespace>) -> bool {
-        let Some(environment) = environment else {
-            self.known.remove(&app);
-            return false;
-        };
-        self.waiting.entry(environment).or_default().push_back(app);
-        true
-    }
-
-    /// Returns whether the app waits or is looked at.
-    pub(super) fn has(&self, app: AppUid) -> bool {
-        self.known.contains(&app)
     }
 
     /// Takes the next app whose look may begin, of the first environment after the one that was served last.
@@ -80,9 +59,8 @@ impl Turns {
         Some((app, environment))
     }
 
-    /// Notes the end of a look.
-    pub(super) fn ended(&mut self, app: AppUid, environment: &Namespace) {
-        self.known.remove(&app);
+    /// Notes the end of a look at an app of this environment.
+    pub(super) fn ended(&mut self, environment: &Namespace) {
         if let Some(count) = self.running.get_mut(environment) {
             *count -= 1;
             if *count == 0 {
@@ -109,22 +87,15 @@ mod tests {
         let mut turns = Turns::default();
         let [one, two] = ["shop-prod", "shop-test"].map(|name| name.parse::<Namespace>().unwrap());
         (0..100).for_each(|number| turns.add(app(number), one.clone()));
-        turns.add(app(0), one.clone());
         assert_eq!(taken(&mut turns), [0, 1].map(|number| (app(number), one.to_string())), "two at once");
         (200..203).for_each(|number| turns.add(app(number), two.clone()));
         assert_eq!(taken(&mut turns), [200, 201].map(|number| (app(number), two.to_string())));
-        turns.ended(app(200), &two);
-        turns.ended(app(0), &one);
-        assert!(!turns.has(app(0)) && turns.has(app(99)));
+        turns.ended(&two);
+        turns.ended(&one);
         assert_eq!(taken(&mut turns), [(app(2), one.to_string()), (app(202), two.to_string())], "in turns");
         turns.add_unplaced(app(300));
         turns.add_unplaced(app(301));
-        assert!(turns.has(app(300)) && turns.has(app(301)));
         assert_eq!((turns.next_unplaced(), turns.next_unplaced()), (Some(app(300)), Some(app(301))));
-        assert!(!turns.place(app(300), None));
-        assert!(turns.place(app(301), Some("shop-other".parse().unwrap())));
-        assert!(!turns.has(app(300)));
-        assert_eq!(taken(&mut turns), [(app(301), "shop-other".to_owned())]);
     }
 
     #[test]
@@ -134,8 +105,8 @@ mod tests {
         (0..40).for_each(|number| turns.add(app(number), environment(number / 2)));
         let first = taken(&mut turns);
         assert_eq!(first.len(), AT_ONCE);
-        for (app, name) in first {
-            turns.ended(app, &name.parse().unwrap());
+        for (_, name) in first {
+            turns.ended(&name.parse().unwrap());
         }
         assert_eq!(taken(&mut turns).len(), AT_ONCE);
     }
