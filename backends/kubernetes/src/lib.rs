@@ -41,7 +41,7 @@
 //! | `persistentvolumeclaims` | get, to leave out those that only one pod may use |
 //! | `configmaps` | get, of which the metadata alone are read, to show changes of those that workloads read; without it, they are not known |
 //! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
-//! | `secrets` | get, list, create, patch, delete, for apps with a configuration: of those that exist the metadata alone are read, but for one that a deploy asks for and its workload does not know yet |
+//! | `secrets` | get, list, create, patch, delete, for apps with a configuration: of those that exist the metadata alone are read, but for one that a deploy asks for and its workload does not know yet; and for [`PullSecrets`], which reads those that workloads name for the pulls of their images |
 
 mod addresses;
 mod apply;
@@ -62,6 +62,7 @@ mod object_version;
 mod observe;
 mod pages;
 mod pod_log;
+mod pull_secrets;
 mod references;
 mod releases;
 mod retries;
@@ -98,6 +99,7 @@ use serde::Deserialize;
 
 pub use events::{EventObjects, KubernetesEvents};
 pub use installation::{FoundSecret, InstallationSecrets};
+pub use pull_secrets::PullSecrets;
 #[cfg(feature = "management")]
 pub use reviews::KubernetesReviewer;
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
@@ -144,6 +146,11 @@ impl KubernetesCluster {
         watching.read_timeout = Some(at_rest::SILENCE);
         let at_rest = TargetsAtRest::new(Cluster::with(watching)?);
         Ok(Self::on(Cluster::with(config)?, at_rest))
+    }
+
+    /// Returns the reader of the Secrets with which the workloads' images are pulled.
+    pub fn pull_secrets(&self) -> PullSecrets {
+        PullSecrets::new(self.cluster.clone())
     }
 
     fn on(cluster: Cluster, at_rest: TargetsAtRest) -> Self {

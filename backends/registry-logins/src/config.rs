@@ -74,6 +74,13 @@ impl Logins {
         }
     }
 
+    /// Returns the logins that the text itself has, or none if it cannot be read: the programs that it names are not run. It was
+    /// written by those who may write to an environment.
+    pub fn without_programs(text: &str) -> Self {
+        let Config { auths, .. } = Self::parse(Ok(text)).config;
+        Self { config: Config { auths, ..Config::default() }, unreadable: None }
+    }
+
     /// Returns the login for an image's repository, and the name of its registry; `None` if there is none. A program that
     /// keeps it is asked for it.
     ///
@@ -246,6 +253,24 @@ mod tests {
         assert!(denied.to_string().contains("Permission denied"), "{denied}");
         assert_eq!(login(&Logins::parse(Ok("{}")), image).await, Ok(None));
         assert_eq!(login(&Logins::parse(Ok(r#"{"auths": null}"#)), image).await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn text_of_an_environment_runs_no_program() {
+        let auth = BASE64_STANDARD.encode("ci:hunter2");
+        let config = json!({
+            "auths": {"registry.example.com": {"auth": auth}, "other.example.com": {}},
+            "credHelpers": {"registry.example.com": "evil"}, "credsStore": "evil",
+        });
+        let logins = Logins::without_programs(&config.to_string());
+        let own = ("registry.example.com".to_owned(), password("ci", "hunter2"));
+        assert_eq!(login(&logins, "registry.example.com/shop/api:v1").await, Ok(Some(own)));
+        let unusable = LoginFailure::Unusable("other.example.com".to_owned());
+        assert_eq!(login(&logins, "other.example.com/api:v1").await, Err(unusable));
+        assert_eq!(login(&logins, "nginx").await, Ok(None));
+        for text in ["", "[]", "{\"auths\": 7}"] {
+            assert_eq!(login(&Logins::without_programs(text), "nginx").await, Ok(None), "{text}");
+        }
     }
 
     #[tokio::test]

@@ -6,15 +6,19 @@
 //!        ▼
 //!   entry of `auths` whose path fits best ── scope.rs
 //!   or docker-credential-NAME get ── helper.rs        ──►  Login, whose Debug has no part of it
+//!
+//!   PlatformLogins ── platform.rs: those with which the platform of the apps pulls
 //! ```
 
 mod config;
 mod files;
 mod helper;
 mod login;
+mod platform;
 mod scope;
 
 pub use config::Logins;
 pub use files::LoginFiles;
 pub use login::{Login, LoginFailure};
+pub use platform::PlatformLogins;
 pub use scope::{HUB_KEY, LoginScope};

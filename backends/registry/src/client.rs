@@ -9,6 +9,7 @@ use rollhook_core::{
     image::ImageRef,
 };
 use rollhook_https::{Fetch, FetchError};
+use rollhook_registry_logins::Login;
 use tokio::time::timeout;
 
 use crate::{
@@ -28,6 +29,8 @@ const TIME: Duration = Duration::from_secs(10);
 const REDIRECTS: usize = 3;
 /// The longest answer of a server of tokens, and of a failure, in bytes.
 const SHORT: usize = 64 << 10;
+/// The most logins of an image's platform that are tried, one after the other.
+const LOGINS: usize = 4;
 /// The names that are resolved at once.
 const LOOKUPS: usize = 32;
 
@@ -166,43 +169,101 @@ impl Client {
 
     /// Returns whether the registry lets this server read as anybody may: from such a caller it may hide what it has.
     pub(crate) async fn is_anonymous(&self, question: Question<'_>) -> bool {
-        let Question { environment, image, at } = question;
+        let Question { environment, at, .. } = question;
         let has_token = self.memory.authorization(&(environment.clone(), at.name())).is_some();
-        has_token && matches!(self.settings.logins.login(environment, image).await, Ok(None))
+        has_token && matches!(self.logins(question).await.as_deref(), Ok([None]))
     }
 
     async fn with_login(&self, question: Question<'_>, document: &Document) -> Result<Answer> {
         let Question { environment, at, .. } = question;
         let place: Place = (environment.clone(), at.name());
-        let answer = self.follow(at, document, self.memory.authorization(&place)).await?;
+        let kept = self.kept_authorization(question, &place).await;
+        let mut answer = self.follow(at, document, kept).await?;
         if answer.status != StatusCode::UNAUTHORIZED || !answer.is_own {
             return Ok(answer);
         }
         // The authorization that was kept, if there was one, has ended.
         self.memory.forget(&place);
         let Some(challenge) = challenge::of(&answer.headers) else { return Ok(answer) };
-        let authorization = self.authorization(question, &challenge).await?;
-        let answer = self.follow(at, document, Some(authorization.clone())).await?;
-        if answer.status != StatusCode::UNAUTHORIZED {
-            self.memory.keep(place, authorization);
+        let mut refusal = None;
+        for login in self.logins(question).await? {
+            let authorization = match self.authorization(at, &challenge, login.as_ref()).await {
+                Ok(authorization) => authorization,
+                Err(error @ Error::Denied { .. }) => {
+                    refusal.get_or_insert(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            answer = self.follow(at, document, Some(authorization.clone())).await?;
+            if !matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                self.memory.keep(place.clone(), authorization);
+                self.memory.keep_challenge(place, challenge);
+                return Ok(answer);
+            }
+            refusal.get_or_insert_with(|| answer.refusal(&at.registry));
         }
-        Ok(answer)
+        refusal.map_or(Ok(answer), Err)
     }
 
-    /// Returns the authorization that meets a challenge.
-    async fn authorization(&self, question: Question<'_>, challenge: &Challenge) -> Result<Authorization> {
-        let Question { environment, image, at } = question;
+    /// Returns the authorization that was kept, or a new one that meets the challenge which was kept; `None`: the registry has yet
+    /// to say what it wants.
+    ///
+    /// # Errors
+    /// If the server of tokens is away.
+    async fn kept_authorization(&self, question: Question<'_>, place: &Place) -> Result<Option<Authorization>> {
+        if let Some(kept) = self.memory.authorization(place) {
+            return Ok(Some(kept));
+        }
+        let Some(challenge) = self.memory.challenge(place) else { return Ok(None) };
+        let logins = self.logins(question).await?;
+        match self.authorization(question.at, &challenge, logins.first().and_then(Option::as_ref)).await {
+            Ok(authorization) => {
+                self.memory.keep(place.clone(), authorization.clone());
+                Ok(Some(authorization))
+            }
+            Err(error) => {
+                // The registry may want something else by now.
+                self.memory.forget_challenge(place);
+                if error.is_unavailable() { Err(error) } else { Ok(None) }
+            }
+        }
+    }
+
+    /// Returns the logins to try, one after the other: the operator's, or those of the platform; `None` is no login.
+    async fn logins(&self, Question { environment, image, at }: Question<'_>) -> Result<Vec<Option<Login>>> {
+        let own = self.settings.logins.login(environment, image).await;
+        if let Some(own) = own.map_err(|failure| denied(&at.registry, failure))? {
+            return Ok(vec![Some(own)]);
+        }
+        let mut found = Vec::new();
+        if let Some(platform) = &self.settings.platform {
+            for logins in platform.logins(environment, image).await? {
+                // An entry without a login is none.
+                let login = logins.login(image).await.ok().flatten().map(|(_, login)| login);
+                if login.is_some() && !found.contains(&login) {
+                    found.push(login);
+                }
+            }
+        }
+        found.truncate(LOGINS);
+        if found.is_empty() {
+            found.push(None);
+        }
+        Ok(found)
+    }
+
+    /// Returns the authorization that meets a challenge with a login.
+    async fn authorization(&self, at: &Repository, challenge: &Challenge, login: Option<&Login>) -> Result<Authorization> {
         let registry = at.registry.as_str();
-        let login = self.settings.logins.login(environment, image).await;
-        let login = login.map_err(|failure| denied(registry, failure))?;
         match challenge {
             Challenge::Basic => {
-                let authorization = login.as_ref().and_then(Authorization::basic);
+                let authorization = login.and_then(Authorization::basic);
                 authorization
                     .ok_or_else(|| denied(registry, "it wants a name and a password, and this server has none for it"))
             }
             Challenge::Bearer { realm, service } => {
-                let request = tokens::request(realm, service.as_deref(), &at.path, login.as_ref());
+                let request = tokens::request(realm, service.as_deref(), &at.path, login);
                 let request = request.map_err(|_| corrupt(registry, "names a server of tokens that has no URL"))?;
                 let answer = self.exchange(at, request, SHORT).await.map_err(|error| unanswered(registry, error))?;
                 match answer.status {

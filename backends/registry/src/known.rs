@@ -8,8 +8,9 @@ use std::{
 
 use rollhook_core::{image::Digest, ports::Resolved};
 
-/// The most images that are kept; each takes some kilobytes.
-const MOST: usize = 256;
+/// The most images that are kept, of one to four kilobytes each: as many apps may follow a repository without an image being read
+/// at each poll.
+const MOST: usize = 2048;
 
 /// The repository in full, and the digest.
 type Key = (String, Digest);

@@ -19,7 +19,7 @@
 //! Nothing of a tag: each call asks the registry, by `HEAD`, which counts as no pull. What has a digest is read once, its
 //! bytes are checked against it, and its platforms and labels are kept by repository and digest; an environment sees them once
 //! the registry has answered that `HEAD` with that environment's own login. Tokens of registries are kept for an environment and a
-//! repository, until they end or are refused.
+//! repository, until they end or are refused; and so is what the registry wants for them, so that the next call is let in at once.
 //!
 //! # Addresses
 //!
@@ -42,5 +42,5 @@ mod tokens;
 
 pub use artifacts::{Artifact, Part};
 pub use registry::HttpRegistry;
-pub use rollhook_registry_logins::LoginFiles;
+pub use rollhook_registry_logins::{LoginFiles, PlatformLogins};
 pub use settings::RegistrySettings;

@@ -1,8 +1,10 @@
 //! What an operator says of registries.
 
+use std::sync::Arc;
+
 use rollhook_core::source::HostPattern;
 use rollhook_https::covers;
-use rollhook_registry_logins::LoginFiles;
+use rollhook_registry_logins::{LoginFiles, PlatformLogins};
 
 /// The registries that may be called, and their logins: by default, all on other machines, with encryption, and with the
 /// logins of the user that this process runs as.
@@ -10,6 +12,8 @@ use rollhook_registry_logins::LoginFiles;
 pub struct RegistrySettings {
     /// The files of logins.
     pub logins: LoginFiles,
+    /// The logins with which the platform of the apps pulls images: they are used where the files have none.
+    pub platform: Option<Arc<dyn PlatformLogins>>,
     /// The hosts of registries; empty: any.
     pub hosts: Vec<HostPattern>,
     /// The hosts that are called without encryption, also if they are on this machine or at a link-local address. They are

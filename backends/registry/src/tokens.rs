@@ -15,13 +15,17 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use crate::challenge::Challenge;
+
 /// The longest time for which an authorization is kept: a login that is taken back ends with it.
 const LIFE_MAX: Duration = Duration::from_secs(300);
 /// The life of a token whose server names none, as Docker's specification of them says.
 const LIFE: u64 = 60;
 /// The time before a token's end at which it is used no more.
 const MARGIN: Duration = Duration::from_secs(10);
-/// The most authorizations, and the most pauses, that are kept.
+/// The time for which a challenge is kept.
+const CHALLENGE_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// The most authorizations, challenges and pauses, each, that are kept.
 const MOST: usize = 512;
 
 /// What an environment reads: a repository of a registry.
@@ -34,10 +38,12 @@ pub(crate) struct Authorization {
     until: Instant,
 }
 
-/// The authorizations that have not ended, and the registries that asked to be left alone.
+/// The authorizations that have not ended, the challenges that they met, and the registries that asked to be left alone.
 #[derive(Default)]
 pub(crate) struct Memory {
     authorizations: Mutex<BTreeMap<Place, Authorization>>,
+    /// What registries want of those who call, and the time at which that is forgotten.
+    challenges: Mutex<BTreeMap<Place, (Challenge, Instant)>>,
     pauses: Mutex<BTreeMap<Place, Instant>>,
 }
 
@@ -123,6 +129,24 @@ impl Memory {
     /// Forgets an authorization that the registry refuses.
     pub(crate) fn forget(&self, place: &Place) {
         lock(&self.authorizations).remove(place);
+    }
+
+    /// Returns the challenge that was last met.
+    pub(crate) fn challenge(&self, place: &Place) -> Option<Challenge> {
+        let kept = lock(&self.challenges);
+        kept.get(place).filter(|(_, until)| Instant::now() < *until).map(|(challenge, _)| challenge.clone())
+    }
+
+    /// Keeps a challenge that was met.
+    pub(crate) fn keep_challenge(&self, place: Place, challenge: Challenge) {
+        let mut kept = lock(&self.challenges);
+        make_room(&mut kept, |(_, until)| *until);
+        kept.insert(place, (challenge, Instant::now() + CHALLENGE_LIFE));
+    }
+
+    /// Forgets a challenge.
+    pub(crate) fn forget_challenge(&self, place: &Place) {
+        lock(&self.challenges).remove(place);
     }
 
     /// Returns the time for which a registry has asked an environment to leave it alone, from now.
@@ -220,7 +244,9 @@ mod tests {
         for number in 0..2 * MOST {
             memory.keep(place(number), authorization(r#"{"token": "t"}"#));
             memory.leave_alone(place(number), Duration::from_secs(30));
+            memory.keep_challenge(place(number), Challenge::Basic);
         }
+        assert_eq!((lock(&memory.challenges).len(), memory.challenge(&place(2 * MOST - 1))), (MOST, Some(Challenge::Basic)));
         assert_eq!((lock(&memory.authorizations).len(), lock(&memory.pauses).len()), (MOST, MOST));
         assert!(memory.authorization(&place(2 * MOST - 1)).is_some());
         memory.forget(&place(2 * MOST - 1));

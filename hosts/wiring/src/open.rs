@@ -15,6 +15,7 @@ use rollhook_management::NotificationPorts;
 use rollhook_memory::SimulatedCluster;
 use rollhook_notifications::{AllowedReceivers, HttpNotifier};
 use rollhook_oidc::{Fetch, OidcVerifier};
+use rollhook_registry::PlatformLogins;
 use rollhook_workloads::Workloads;
 
 use crate::{
@@ -52,11 +53,11 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
     let url = settings.store.named()?;
     let driver = settings.driver.unwrap_or_default();
-    let registry = registry(&settings.registries, &driver);
-    let image_verifier = image_verifier(&settings.registries, registry.clone())?;
     let disk = settings.low_disk.unwrap_or_default();
     // Driver and builder go first: if they cannot be opened, nothing is created.
-    let rollouts = self::driver(driver, settings, clock.clone()).await?;
+    let (rollouts, platform) = self::driver(driver, settings, clock.clone()).await?;
+    let registry = registry(&settings.registries, &driver, platform);
+    let image_verifier = image_verifier(&settings.registries, registry.clone())?;
     let (builder, stop) = builder::open(&settings.builder, disk, &driver, clock.clone()).await?;
     if let Some(missing) = settings.registries.missing() {
         // It may still appear, as the file of a mounted Secret does.
@@ -94,14 +95,21 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
 /// The versions of an app whose images stay on a machine.
 const VERSIONS: u16 = 10;
 
-async fn driver(url: DriverUrl, settings: &Settings, clock: Arc<dyn Clock>) -> Result<Arc<dyn RolloutDriver>, Error> {
+/// A rollout driver, and the logins with which its platform pulls images, if it shows them.
+type Driver = (Arc<dyn RolloutDriver>, Option<Arc<dyn PlatformLogins>>);
+
+async fn driver(url: DriverUrl, settings: &Settings, clock: Arc<dyn Clock>) -> Result<Driver, Error> {
     let versions = settings.keep_images.unwrap_or(VERSIONS);
+    #[cfg_attr(not(feature = "kubernetes"), expect(unused_mut, reason = "other platforms show none"))]
+    let mut platform: Option<Arc<dyn PlatformLogins>> = None;
     let one: Arc<dyn RolloutDriver> = match url {
         DriverUrl::Simulated(delay) => Arc::new(SimulatedCluster::new(clock, delay)),
         #[cfg(feature = "kubernetes")]
         DriverUrl::Kubernetes => {
             let cluster = rollhook_kubernetes::KubernetesCluster::connect().await;
-            Arc::new(cluster.map_err(|error| Error::backend("kubernetes driver")(error.into()))?)
+            let cluster = cluster.map_err(|error| Error::backend("kubernetes driver")(error.into()))?;
+            platform = Some(Arc::new(cluster.pull_secrets()));
+            Arc::new(cluster)
         }
         #[cfg(not(feature = "kubernetes"))]
         DriverUrl::Kubernetes => return Err(Error::NotBuilt("kubernetes driver")),
@@ -115,7 +123,7 @@ async fn driver(url: DriverUrl, settings: &Settings, clock: Arc<dyn Clock>) -> R
         #[cfg(not(feature = "docker"))]
         DriverUrl::Docker => return Err(Error::NotBuilt("docker driver")),
     };
-    Ok(Arc::new(Workloads::over(one)))
+    Ok((Arc::new(Workloads::over(one)), platform))
 }
 
 /// A store's driver before and after [`rebind`].
@@ -134,7 +142,8 @@ pub async fn rebind(settings: &Settings) -> Result<Rebound, Error> {
     let Some(url) = settings.driver else {
         return Err(Error::Usage("--driver: name the driver that the store's apps are deployed by".to_owned()));
     };
-    let ours = driver(url, settings, Arc::new(TokioClock::start())).await?.identity().await;
+    let (rollouts, _) = driver(url, settings, Arc::new(TokioClock::start())).await?;
+    let ours = rollouts.identity().await;
     let ours = ours.map_err(|error| Error::backend("rollout driver")(error.into()))?;
     let named = settings.store.named()?;
     let _lock = StoreLock::take(&named)?;

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use rollhook_core::source::HostPattern;
-use rollhook_registry::{HttpRegistry, LoginFiles};
+use rollhook_registry::{HttpRegistry, LoginFiles, PlatformLogins};
 use rollhook_signatures::SignatureVerifier;
 
 use crate::{DriverUrl, Error};
@@ -13,7 +13,8 @@ use crate::{DriverUrl, Error};
 #[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Registries of images"))]
 pub struct RegistrySettings {
     /// Docker's config.json with the logins that images are read with; or a directory with a NAMESPACE.json of those that
-    /// only one namespace may use, and a HOST.json of those of a registry [default: $DOCKER_CONFIG, or ~/.docker]
+    /// only one namespace may use, and a HOST.json of those of a registry. On Kubernetes, the pull secrets of the apps' own
+    /// workloads are used where it has none [default: $DOCKER_CONFIG, or ~/.docker]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_REGISTRY_CONFIG", value_name = "PATH"))]
     pub registry_config: Option<PathBuf>,
     /// Host that registries may be on: its name or address, or *.DOMAIN; may be repeated [default: any other machine]
@@ -35,10 +36,15 @@ pub struct RegistrySettings {
     pub signature_root: Option<PathBuf>,
 }
 
-/// Returns the reader of registries for what this driver rolls out.
-pub fn registry(settings: &RegistrySettings, driver: &DriverUrl) -> Arc<HttpRegistry> {
+/// Returns the reader of registries for what this driver rolls out, with the logins by which its platform pulls images.
+pub fn registry(
+    settings: &RegistrySettings,
+    driver: &DriverUrl,
+    platform: Option<Arc<dyn PlatformLogins>>,
+) -> Arc<HttpRegistry> {
     Arc::new(HttpRegistry::new(rollhook_registry::RegistrySettings {
         logins: settings.registry_config.clone().map_or(LoginFiles::OfUser, LoginFiles::At),
+        platform,
         hosts: settings.registry_host.clone(),
         insecure: insecure(settings, driver),
     }))

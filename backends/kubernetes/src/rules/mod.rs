@@ -17,6 +17,7 @@ pub(crate) mod observation;
 pub(crate) mod patch;
 pub(crate) mod pod_list;
 pub(crate) mod pods;
+pub(crate) mod pull_secrets;
 pub(crate) mod quoted;
 pub(crate) mod reduced;
 pub(crate) mod references;

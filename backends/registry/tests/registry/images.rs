@@ -8,7 +8,7 @@ use rollhook_core::{
     image::{ImageLabels, ImageRef},
     ports::{Registry, Resolved, TagPage, TagQuery},
 };
-use rollhook_registry::{HttpRegistry, LoginFiles, RegistrySettings};
+use rollhook_registry::{HttpRegistry, LoginFiles, PlatformLogins, RegistrySettings};
 use rollhook_testing::fixtures::scripted::{Answer, Request, Server, digest};
 use serde_json::{Map, Value, json};
 
@@ -95,6 +95,13 @@ impl Reader {
     pub(crate) fn new(logins: LoginFiles) -> Self {
         let insecure = ["127.0.0.1", "127.0.0.2"].map(|host| host.parse().unwrap()).to_vec();
         let settings = RegistrySettings { logins, insecure, ..RegistrySettings::default() };
+        Self::with(HttpRegistry::new(settings))
+    }
+
+    /// Returns a reader that has the logins of a platform beside these.
+    pub(crate) fn on(platform: Arc<dyn PlatformLogins>, logins: LoginFiles) -> Self {
+        let insecure = vec!["127.0.0.1".parse().unwrap()];
+        let settings = RegistrySettings { logins, insecure, platform: Some(platform), ..RegistrySettings::default() };
         Self::with(HttpRegistry::new(settings))
     }
 

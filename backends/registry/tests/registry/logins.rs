@@ -2,11 +2,21 @@
 
 use std::{
     fs,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use rollhook_core::error::Error;
-use rollhook_registry::LoginFiles;
+use async_trait::async_trait;
+use rollhook_core::{
+    app::Namespace,
+    error::{Error, Result},
+    image::ImageRef,
+    ports::{Registry, TagQuery},
+};
+use rollhook_registry::{LoginFiles, PlatformLogins};
+use rollhook_registry_logins::Logins;
 use rollhook_testing::fixtures::scripted::{Answer, Request, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -92,6 +102,99 @@ async fn token_that_has_ended_is_renewed() {
     for _ in 0..3 {
         assert_eq!(reader.resolve(&at(&server)).await.unwrap().digest.as_str(), Image::new().digest());
     }
+}
+
+#[tokio::test]
+async fn steady_poll_asks_the_registry_twice() {
+    // Each token has ended by the next call.
+    let tags: Vec<String> = (0..1_001).map(|number| format!("1.0.{number}")).collect();
+    let list = json!({ "name": "shop/api", "tags": tags }).to_string();
+    let server = Server::answering(move |asked| {
+        if asked.path.starts_with("/token") {
+            return Answer::status(200).body(r#"{"token": "t", "expires_in": 1}"#);
+        }
+        match asked.authorization() {
+            "Bearer t" if asked.path.contains("/tags/") => Answer::status(200).body(list.clone()),
+            "Bearer t" => Image::new().answer(asked),
+            _ => bearer(asked),
+        }
+    });
+    let reader = Reader::anonymous();
+    let repository: ImageRef = at(&server).parse().unwrap();
+    let environment: Namespace = "shop-test".parse().unwrap();
+    for poll in 0..3 {
+        let before = server.lines().len();
+        let query = TagQuery { limit: 1_000, after: None };
+        let page = reader.registry.tags(&environment, &repository, &query).await.unwrap();
+        assert_eq!((page.tags.len(), page.next), (1_001, None));
+        reader.resolve(&at(&server)).await.unwrap();
+        let lines = server.lines().split_off(before);
+        let asked = lines.iter().filter(|line| !line.contains("/token")).count();
+        assert!(poll == 0 || asked == 2, "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_registry_wants_may_change() {
+    let is_open = Arc::new(AtomicUsize::new(0));
+    let opened = Arc::clone(&is_open);
+    let server = Server::answering(move |asked| {
+        let is_open = opened.load(Ordering::SeqCst) == 1;
+        if asked.path.starts_with("/token") {
+            let token = Answer::status(200).body(r#"{"token": "t", "expires_in": 1}"#);
+            return if is_open { Answer::status(404) } else { token };
+        }
+        if is_open || asked.authorization() == "Bearer t" { Image::new().answer(asked) } else { bearer(asked) }
+    });
+    let reader = Reader::anonymous();
+    reader.resolve(&at(&server)).await.unwrap();
+    is_open.store(1, Ordering::SeqCst);
+    for _ in 0..2 {
+        reader.resolve(&at(&server)).await.unwrap();
+    }
+    assert_eq!(server.lines().iter().filter(|line| line.contains("/token")).count(), 4, "{:?}", server.lines());
+}
+
+/// The logins of a cluster: `config.json` texts, or none while it is away.
+#[derive(Debug)]
+struct Cluster(Option<Vec<String>>);
+
+#[async_trait]
+impl PlatformLogins for Cluster {
+    async fn logins(&self, _: &Namespace, _: &ImageRef) -> Result<Vec<Logins>> {
+        let away = || Error::Unavailable { what: "the cluster is away".to_owned(), cause: None };
+        let texts = self.0.as_ref().ok_or_else(away)?;
+        Ok(texts.iter().map(|text| Logins::without_programs(text)).collect())
+    }
+}
+
+#[tokio::test]
+async fn logins_of_the_platform_are_tried_in_their_order_where_the_operator_has_none() {
+    let server = Server::answering(|asked| {
+        if asked.authorization() == BASIC {
+            return Image::new().answer(asked);
+        }
+        Answer::status(401).header("www-authenticate", "Basic realm=\"r\"")
+    });
+    let config = |login: Value| json!({ "auths": { &server.address.to_string(): login } }).to_string();
+    let eve = config(json!({ "username": "eve", "password": "p" }));
+    let other = json!({ "auths": { "r.example.com": ada() } }).to_string();
+    let cluster = |texts: Option<Vec<String>>| Arc::new(Cluster(texts));
+    let nowhere = || LoginFiles::At("/nonexistent/config.json".into());
+    let both = cluster(Some(vec![other.clone(), eve.clone(), config(ada())]));
+    Reader::on(both, nowhere()).resolve(&at(&server)).await.unwrap();
+    let asked: Vec<String> = server.asked().iter().map(|asked| asked.authorization().to_owned()).collect();
+    assert_eq!(asked[..3], ["", "Basic ZXZlOnA=", BASIC]);
+    let refused = Reader::on(cluster(Some(vec![eve])), nowhere()).resolve(&at(&server)).await.unwrap_err();
+    assert!(matches!(refused, Error::Denied { .. }), "{}", refused.chain());
+    let none = Reader::on(cluster(Some(vec![other])), nowhere()).resolve(&at(&server)).await.unwrap_err();
+    assert!(matches!(none, Error::Denied { .. }), "{}", none.chain());
+    let away = Reader::on(cluster(None), nowhere()).resolve(&at(&server)).await.unwrap_err();
+    assert!(away.is_unavailable(), "{}", away.chain());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.json");
+    fs::write(&file, config(ada())).unwrap();
+    Reader::on(cluster(None), LoginFiles::At(file)).resolve(&at(&server)).await.unwrap();
 }
 
 #[tokio::test]

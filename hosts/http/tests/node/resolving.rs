@@ -1,6 +1,13 @@
 //! Images whose tags become digests at a real registry before a real kubelet runs them.
 
-use rollhook_testing::{Start, beds::Bed, server, test_name, until};
+use std::{fs, net::SocketAddr};
+
+use rollhook_testing::{
+    Start,
+    beds::Bed,
+    fixtures::scripted::{Answer, Reaction, Server, forwarded},
+    server, test_name, until,
+};
 use serde_json::{Value, json};
 
 use crate::containers::{answers, push, push_with};
@@ -39,6 +46,40 @@ fn tag_that_moves_while_its_deploy_rolls_out_changes_nothing_of_it() {
     bed.manage("POST", &format!("{}/rollback", app.path)).json(&json!({})).expect(202);
     assert_eq!(bed.await_revision(&app, 4)["status"], "succeeded");
     assert_eq!(answers(&bed, "api"), ["version=v2", "version=v2"]);
+}
+
+/// A registry before the node's own that lets in ada with the password hunter2 alone.
+fn closed_registry(bed: &Bed) -> Server {
+    let open: SocketAddr = bed.kubectl.setting("REGISTRY").parse().unwrap();
+    let registry = Server::start_on(&open.ip().to_string(), move |asked| {
+        let is_let_in = asked.authorization() == "Basic YWRhOmh1bnRlcjI=";
+        let closed = || Answer::status(401).header("www-authenticate", "Basic realm=\"r\"");
+        Reaction::Answer(if is_let_in { forwarded(open, asked) } else { closed() })
+    });
+    let address = registry.address.to_string();
+    let hosts = bed.kubectl.state.join("registries").join(&address);
+    fs::create_dir_all(&hosts).unwrap();
+    fs::write(hosts.join("hosts.toml"), format!("[host.\"http://{address}\"]\n")).unwrap();
+    registry
+}
+
+#[test]
+fn private_image_is_resolved_by_the_pull_secret_of_its_workload() {
+    let Some(bed) = bed(&test_name!()) else { return };
+    let registry = closed_registry(&bed);
+    let address = registry.address.to_string();
+    let [(v1, _), (v2, digest)] = ["v1", "v2"].map(|tag| push(&bed, &format!("private:{tag}"), &format!("app-{tag}")));
+    let closed = |image: &str| image.replace(&bed.kubectl.setting("REGISTRY"), &address);
+    let server = format!("--docker-server={address}");
+    let login = ["--docker-username=ada", "--docker-password=hunter2"];
+    bed.kubectl.run(&["create", "secret", "docker-registry", "pulls", &server, login[0], login[1]]);
+    let secrets = json!({ "template": { "spec": { "imagePullSecrets": [{ "name": "pulls" }] } } });
+    bed.kubectl.make("Deployment", "api", &closed(&v1), secrets);
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s", "resolve": "require" }));
+    bed.succeeds(&app, &closed(&v2));
+    assert_eq!((&bed.entry(&app, 2)["digest"], &bed.entry(&app, 2)["not_resolved"]), (&json!(digest), &Value::Null));
+    assert_eq!(bed.kubectl.image("deployment/api"), format!("{}@{digest}", closed(&v2)));
+    assert_eq!(answers(&bed, "api"), ["version=v2"]);
 }
 
 #[test]
