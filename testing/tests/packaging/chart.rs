@@ -95,6 +95,7 @@ fn chart_is_linted_and_its_objects_are_accepted_by_an_api_server() {
             "registries.loginsSecret=logins",
             "registries.allowedHosts={registry.example.com,*.example.org}",
             "registries.insecure={registry.example.org:5000}",
+            "signatures.rootConfigMap=trust-root",
             "traces.endpoint=http://collector.observability:4318",
         ],
         &[
@@ -183,6 +184,7 @@ fn values_that_cannot_work_are_refused_with_their_name() {
         ("httpRoute.enabled=true,httpRoute.parentRefs[0].name=public", "trustedProxies"),
         ("serviceMonitor.enabled=true", "networkPolicy.metricsFrom"),
         ("builds.enabled=true", "builds.image"),
+        ("signatures.rootConfigMap=Trust_Root", "signatures/rootConfigMap"),
         ("prometheusRule.runbookUrl=https://docs.example.com", "prometheusRule/runbookUrl"),
         ("appNamespaces={rollhook}", "rollhook is the server's own namespace"),
     ] {
@@ -190,6 +192,28 @@ fn values_that_cannot_work_are_refused_with_their_name() {
         let said = helm.fails(&arguments);
         assert!(said.contains(told) || said.contains(&told.replace('/', ".")), "{set}: {said}");
     }
+}
+
+#[test]
+fn trust_root_of_signatures_is_mounted_where_the_server_reads_it() {
+    let Some((kubectl, helm)) = cluster(&test_name!()) else { return };
+    let named = |list: &Value, name: &str| {
+        let found = list.as_array().unwrap().iter().find(|item| item["name"] == name);
+        found.cloned().unwrap_or_default()
+    };
+    let parts = |sets: &[&str]| {
+        let rendered = documents(&kubectl, &render(&helm, "rollhook", sets), &LOCAL);
+        let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let pod = &deployment["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let variable = named(&container["env"], "ROLLHOOK_SIGNATURE_ROOT");
+        [named(&pod["volumes"], "signatures"), named(&container["volumeMounts"], "signatures"), variable]
+    };
+    let [volume, mount, variable] = parts(&["signatures.rootConfigMap=trust-root"]);
+    assert_eq!(volume["configMap"]["name"], "trust-root");
+    assert_eq!(mount["readOnly"], true);
+    assert_eq!(variable["value"], format!("{}/trusted_root.json", mount["mountPath"].as_str().unwrap()));
+    assert_eq!(parts(&[]), [Value::Null, Value::Null, Value::Null]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::thread;
 
 use rollhook_testing::{
     beds::{Kubectl, Postgres},
+    documents::root,
     fixtures::{Ingress, Receiver},
     pipeline::{CiSystem, Job, printed},
     skip, test_name, until,
@@ -136,7 +137,12 @@ fn release_with_its_store_in_postgresql_keeps_the_history_and_makes_no_lost_admi
     let url = format!("--from-literal=url={}", url.replace(address, &door.address.to_string()));
     release.own.run(&["create", "secret", "generic", "database", &url]);
 
-    let sets = ["store.type=postgres", "store.postgres.existingSecret=database"];
+    // A server that cannot read its trust root does not start.
+    let trust_root = root().join("backends/signatures/src/recorded/root-times.json");
+    let trust_root = format!("--from-file=trusted_root.json={}", trust_root.display());
+    release.own.run(&["create", "configmap", "sigstore", &trust_root]);
+
+    let sets = ["store.type=postgres", "store.postgres.existingSecret=database", "signatures.rootConfigMap=sigstore"];
     release.helm("install", &sets);
     let image = release.app_image("v1");
     let cli = release.cli();
