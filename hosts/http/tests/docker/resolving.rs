@@ -2,10 +2,13 @@
 
 use std::{fs, process::Command};
 
-use rollhook_testing::{beds::script, server, test_name};
+use rollhook_testing::{App, Reply, beds::script, server, test_name};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, push};
+
+/// The commit that labelled images say they were built from.
+const COMMIT: &str = "4f1a77b08c2d3e5f6a7b8c9d0e1f2a3b4c5d6e7f";
 
 /// The image that a container was made of, as its maker named it.
 fn image_of(bench: &Bench, container: &str) -> String {
@@ -19,6 +22,28 @@ pub(crate) fn digest_of(bench: &Bench, image: &str) -> String {
     let repository = image.rsplit_once(':').unwrap().0;
     let own = named.split_whitespace().find_map(|name| name.strip_prefix(&format!("{repository}@"))).unwrap();
     own.to_owned()
+}
+
+/// Pushes `app:v2` with a label that names [`COMMIT`] to the registry, and returns the reference with the registry.
+fn push_labelled(bench: &Bench, name: &str) -> String {
+    let (maker, image) = (bench.name("maker"), bench.name("labelled"));
+    let label = format!("LABEL org.opencontainers.image.revision={COMMIT}");
+    bench.docker.run(&["create", "--name", &maker, "app:v2"]);
+    bench.docker.run(&["commit", "--change", &label, &maker, &image]);
+    bench.docker.run(&["rm", &maker]);
+    let pushed = push(&bench.docker, &image, name);
+    bench.docker.run(&["rmi", &image]);
+    pushed
+}
+
+/// CI's call for an image with this commit, or with none, repeated until the deploy has ended.
+fn deploy_built_from(bench: &Bench, app: &App, image: &str, commit: Option<&str>) -> Reply {
+    let mut body = json!({ "image": image });
+    if let Some(commit) = commit {
+        body["commit"] = json!(commit);
+    }
+    let key = commit.unwrap_or("without-commit");
+    bench.server.post(app, &body).header("idempotency-key", key).repeat()
 }
 
 fn stored(entry: &Value) -> &str {
@@ -102,4 +127,43 @@ fn program_for_other_machines_fails_as_it_begins_with_the_platform_that_it_is_fo
     assert!(said.contains(&format!("{image} is for linux/riscv64, as its registry says.")), "{failed}");
     bench.ended(&app, 3);
     assert_eq!(bench.version(&name), "v1");
+}
+
+#[test]
+fn image_of_another_commit_than_the_posted_one_fails_where_they_must_match() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    bench.cli().run(&format!("app set {name} --commit must-match")).ok();
+    let image = push_labelled(&bench, &format!("{name}:v2"));
+    let before = bench.inspect(&name).unwrap()["Id"].clone();
+
+    let answer = deploy_built_from(&bench, &app, &image, Some("abc123f"));
+    assert_eq!(answer.status, 424, "{}", answer.text());
+    let failed = bench.entry(&app, 2);
+    assert_eq!(failed["reason"], "commit-mismatch", "{failed}");
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains(COMMIT) && message.contains("abc123f"), "{failed}");
+    assert_eq!((bench.version(&name), &bench.inspect(&name).unwrap()["Id"]), ("v1".to_owned(), &before));
+
+    let answer = deploy_built_from(&bench, &app, &image, Some(&COMMIT[..7]));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(bench.version(&name), "v2");
+}
+
+#[test]
+fn entry_without_a_posted_commit_has_the_one_of_its_images_label() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    let image = push_labelled(&bench, &format!("{name}:v2"));
+    let answer = deploy_built_from(&bench, &app, &image, None);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(bench.version(&name), "v2");
+    let entry = bench.entry(&app, 2);
+    assert_eq!((&entry["labels"]["revision"], &entry["commit"]), (&json!(COMMIT), &Value::Null), "{entry}");
+    let shown = bench.cli().run(&format!("app history {name} --revision 2")).ok();
+    assert!(shown.out.contains(&format!("{COMMIT} (as the image says)")), "{shown:?}");
 }
