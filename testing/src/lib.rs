@@ -7,7 +7,7 @@
 //! | [`mod@cli`] | the `rollhook` binary as people run it |
 //! | [`beds`] | lent clusters, nodes and PostgreSQL servers, and what tests start on them |
 //! | [`documents`] | the README and the book: their pages, and the commands that they show |
-//! | [`fixtures`] | a git host, an sshd, a receiver, an ingress, a Prometheus, registries of images, payload bodies |
+//! | [`fixtures`] | a git host, an sshd, a receiver, an ingress, a Prometheus, registries of images, signers, payload bodies |
 //! | [`pipeline`] | the jobs that `webhook enable` prints, run as CI systems run them |
 //! | [`until()`], [`until_async`] | bounded waiting |
 //! | [`usually_or_long`] | the extent of tests that `.ci/test long` extends |

@@ -11,8 +11,8 @@ set -euo pipefail
 way=$1 directory=$2 to=$3
 cosign3=${COSIGN_3:-cosign-3} cosign2=${COSIGN_2:-cosign-2}
 cd "$directory"
-# No file of the user's, no key from the internet, no question.
-export HOME=$directory COSIGN_PASSWORD='' COSIGN_YES=true TUF_ROOT=$directory/tuf
+# No file of the user's, no key from the internet, no proxy, no question.
+export HOME=$directory NO_PROXY='*' COSIGN_PASSWORD='' COSIGN_YES=true TUF_ROOT=$directory/tuf
 
 case $way in
   new)

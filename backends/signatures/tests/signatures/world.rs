@@ -1,14 +1,7 @@
 //! A registry, an authority that vouches for whoever asks, and cosign.
 
-use std::{
-    fs,
-    net::{SocketAddr, TcpStream},
-    path::Path,
-    process::{Command, Stdio},
-    sync::Arc,
-};
+use std::{fs, net::SocketAddr, sync::Arc};
 
-use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use rollhook_core::{
     app::Namespace,
     image::ImageRef,
@@ -19,13 +12,11 @@ use rollhook_registry::{HttpRegistry, LoginFiles, RegistrySettings};
 use rollhook_signatures::SignatureVerifier;
 use rollhook_testing::{
     Call,
-    fixtures::{ImageRegistry, RegistryProgram},
-    free_address,
-    process::{Running, installed_tool, tool},
-    skip, until, usually_or_long,
+    fixtures::{ImageRegistry, RegistryProgram, Signers},
+    process::tool,
+    skip, usually_or_long,
 };
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 
 /// The identity that signs.
 pub(crate) const IDENTITY: &str =
@@ -38,8 +29,7 @@ pub(crate) const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
 pub(crate) struct World {
     registry: ImageRegistry,
-    _authority: Running,
-    directory: TempDir,
+    signers: Signers,
 }
 
 impl World {
@@ -49,21 +39,13 @@ impl World {
             skip(test, missing);
             return None;
         }
-        let authority = tool("bin/signing-authority", test)?;
-        tool("bin/cosign-3", test)?;
-        let (directory, address) = (tempfile::tempdir().unwrap(), free_address());
-        let child =
-            Command::new(authority).arg(address.to_string()).arg(directory.path()).stderr(Stdio::null()).spawn();
-        let authority = Running(child.unwrap());
-        until("the authority listens", || TcpStream::connect(address).ok());
+        let signers = Signers::start(test)?;
+        signers.set_identity(IDENTITY);
         let predicate = json!({
             "buildDefinition": {"buildType": "https://ci.test/v1"}, "runDetails": {"builder": {"id": BUILDER}},
         });
-        fs::write(directory.path().join("predicate.json"), predicate.to_string()).unwrap();
-        fs::write(directory.path().join("token"), token()).unwrap();
-        let world = Self { registry: ImageRegistry::start(program), _authority: authority, directory };
-        world.run("new", &address.to_string(), &[]);
-        Some(world)
+        fs::write(signers.file("predicate.json"), predicate.to_string()).unwrap();
+        Some(Self { registry: ImageRegistry::start(program), signers })
     }
 
     /// Returns whether cosign of the version is there that signs this way. The older one signs in the long run alone, as it takes as
@@ -75,19 +57,7 @@ impl World {
     }
 
     pub(crate) fn sign(&self, way: &str, image: &ImageRef, variables: &[(&str, &str)]) {
-        self.run(way, &image.to_string(), variables);
-    }
-
-    fn run(&self, way: &str, to: &str, variables: &[(&str, &str)]) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/sign.sh");
-        let mut command = Command::new(script);
-        command.arg(way).arg(self.directory.path()).arg(to).envs(variables.iter().copied());
-        for version in ["3", "2"] {
-            let program = installed_tool(&format!("bin/cosign-{version}"));
-            command.envs(program.map(|program| (format!("COSIGN_{version}"), program)));
-        }
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{way}: {}", String::from_utf8_lossy(&output.stderr));
+        self.signers.sign(way, &image.to_string(), variables);
     }
 
     /// Pushes an image, and returns its reference with its digest.
@@ -160,7 +130,7 @@ impl World {
 
     /// Returns the words of a signer with this key.
     pub(crate) fn key(&self, file: &str) -> String {
-        format!("key={}", fs::read_to_string(self.directory.path().join(file)).unwrap())
+        self.signers.key(file)
     }
 
     pub(crate) fn signed_by_key(&self, file: &str) -> Requirement {
@@ -169,7 +139,7 @@ impl World {
 
     /// Returns a verifier with a trust root of this world.
     pub(crate) fn verifier(&self, root: &str) -> SignatureVerifier {
-        let root = fs::read_to_string(self.directory.path().join(root)).unwrap();
+        let root = fs::read_to_string(self.signers.file(root)).unwrap();
         verifier(Some(&root))
     }
 
@@ -192,12 +162,4 @@ pub(crate) fn verifier(root: Option<&str>) -> SignatureVerifier {
     let insecure = vec!["127.0.0.1".parse().unwrap()];
     let settings = RegistrySettings { logins, insecure, ..RegistrySettings::default() };
     SignatureVerifier::new(Arc::new(HttpRegistry::new(settings)), root).unwrap()
-}
-
-/// Returns a token of the identity. The authority believes it.
-fn token() -> String {
-    let part = |value: Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
-    let subject = IDENTITY.split_once("subject=").unwrap().1;
-    let claims = json!({"iss": "https://issuer.test", "aud": "sigstore", "sub": subject, "exp": 4_102_444_800_u32});
-    format!("{}.{}.{}", part(json!({"alg": "RS256"})), part(claims), part(json!("x")))
 }

@@ -1,84 +1,43 @@
-//! Images that must be signed by a key before the machine runs them, signed by real cosign.
+//! Images that must be signed by a key or an identity before the machine runs them, signed by real cosign.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
-
-use rollhook_testing::{process::tool, server, test_name};
+use rollhook_testing::{fixtures::Signers, server, test_name};
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::{
     bench::{Bench, push},
     resolving::digest_of,
 };
 
-/// The keys of two signers, `cosign` and `other`, and the cosign that signs by them.
-struct Signers {
-    cosign: PathBuf,
-    directory: TempDir,
-}
+/// The identities of two pipelines of one issuer.
+const OF_API: &str = "issuer=https://issuer.test,subject=https://git.test/shop/api/.ci/release.yml@refs/tags/v1";
+const OF_WEB: &str = "issuer=https://issuer.test,subject=https://git.test/shop/web/.ci/release.yml@refs/tags/v1";
 
-impl Signers {
-    /// Makes the keys. Without cosign, the test is reported as skipped.
-    fn new(test: &str) -> Option<Self> {
-        let (cosign, directory) = (tool("bin/cosign-3", test)?, tempfile::tempdir().unwrap());
-        let signers = Self { cosign, directory };
-        let root = signatures().join("src/recorded/root-times.json");
-        std::fs::copy(root, signers.directory.path().join("root-times.json")).unwrap();
-        signers.run(Command::new(&signers.cosign).args(["signing-config", "create", "--out", "none.json"]));
-        for name in ["cosign", "other"] {
-            let mut command = Command::new(&signers.cosign);
-            signers.run(command.args(["generate-key-pair", "--output-key-prefix", name]).env("COSIGN_PASSWORD", ""));
-        }
-        Some(signers)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Signs an image, which is named by its digest, at its registry.
-    fn sign(&self, key: &str, image: &str) {
-        let mut command = Command::new(signatures().join("testbed/sign.sh"));
-        let signs = command.args(["key-3", &self.path(""), image]).env("COSIGN_3", &self.cosign);
-        self.run(signs.env("KEY", format!("{key}.key")));
-    }
-
-    fn run(&self, command: &mut Command) {
-        let output = command.current_dir(self.directory.path()).output().unwrap();
-        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-}
-
-/// The folder of the crate that verifies signatures.
-fn signatures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../backends/signatures")
+/// Returns a pushed image by its digest alone, as it is signed.
+fn pinned(bench: &Bench, image: &str) -> String {
+    format!("{}@{}", image.rsplit_once(':').unwrap().0, digest_of(bench, image))
 }
 
 #[test]
 fn image_runs_once_the_named_key_has_signed_it() {
-    let Some(signers) = Signers::new(&test_name!()) else { return };
+    let Some(signers) = Signers::start(&test_name!()) else { return };
     let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
     let name = bench.name("web");
     bench.start(&name, &[], "app:v1");
-    let key = std::fs::read_to_string(signers.path("cosign.pub")).unwrap();
-    let policy = json!({ "settle": "1s", "require_signature": [format!("key={key}")] });
+    let policy = json!({ "settle": "1s", "require_signature": [signers.key("cosign.pub")] });
     let app = bench.register(&name, &json!({ "policy": policy }));
     let image = push(&bench.docker, "app:v2", &format!("{name}:v2"));
-    let pinned = format!("{}@{}", image.rsplit_once(':').unwrap().0, digest_of(&bench, &image));
+    let pinned = pinned(&bench, &image);
     let before = bench.inspect(&name).unwrap()["Id"].clone();
 
     let unsigned = bench.fails(&app, &image);
     assert_eq!(unsigned["reason"], "image-not-signed", "{unsigned}");
-    signers.sign("other", &pinned);
+    signers.sign_by_key("other", &pinned);
     let foreign = bench.fails(&app, &image);
     assert_eq!(foreign["reason"], "image-not-signed", "{foreign}");
     assert!(foreign["message"].as_str().unwrap().contains("another key"), "{foreign}");
     assert_eq!((bench.version(&name), &bench.inspect(&name).unwrap()["Id"]), ("v1".to_owned(), &before));
 
-    signers.sign("cosign", &pinned);
+    signers.sign_by_key("cosign", &pinned);
     let answer = bench.succeeds(&app, &image);
     let entry = bench.entry(&app, answer["revision"].as_u64().unwrap());
     let by = entry["signed_by"][0].as_str().unwrap_or_else(|| panic!("{entry}"));
@@ -87,15 +46,42 @@ fn image_runs_once_the_named_key_has_signed_it() {
 }
 
 #[test]
+fn image_runs_once_the_named_identity_of_the_trust_root_has_signed_it() {
+    let Some(signers) = Signers::start(&test_name!()) else { return };
+    let root = signers.file("root-times.json");
+    let start = server!().arguments(["--signature-root", root.to_str().unwrap()]);
+    let Some(bench) = Bench::lent(start, &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let app = bench.register(&name, &json!({ "policy": { "settle": "1s", "require_signature": [OF_API] } }));
+    let image = push(&bench.docker, "app:v2", &format!("{name}:v2"));
+    let pinned = pinned(&bench, &image);
+    let before = bench.inspect(&name).unwrap()["Id"].clone();
+
+    signers.sign_as(OF_WEB, &pinned);
+    let foreign = bench.fails(&app, &image);
+    assert_eq!(foreign["reason"], "image-not-signed", "{foreign}");
+    let message = foreign["message"].as_str().unwrap();
+    assert!(message.contains(&format!("a signature by {OF_WEB}")), "{foreign}");
+    assert_eq!((bench.version(&name), &bench.inspect(&name).unwrap()["Id"]), ("v1".to_owned(), &before));
+
+    signers.sign_as(OF_API, &pinned);
+    let answer = bench.succeeds(&app, &image);
+    let entry = bench.entry(&app, answer["revision"].as_u64().unwrap());
+    assert_eq!(entry["signed_by"], json!([format!("signature by {OF_API}")]), "{entry}");
+    assert_eq!(bench.version(&name), "v2");
+}
+
+#[test]
 fn environment_requires_what_no_app_of_it_loosens() {
-    let Some(signers) = Signers::new(&test_name!()) else { return };
+    let Some(signers) = Signers::start(&test_name!()) else { return };
     let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
     let name = bench.name("web");
     bench.start(&name, &[], "app:v1");
     let app = bench.register(&name, &json!({ "policy": { "settle": "1s", "resolve": "off" } }));
     let shown = || bench.server.manage("GET", &app.path).expect(200).json();
     let [project, environment] = ["project", "environment"].map(|part| shown()[part].as_str().unwrap().to_owned());
-    let key = format!("key={}", signers.path("cosign.pub"));
+    let key = format!("key={}", signers.file("cosign.pub").display());
     let set = format!("requirement set -p {project} -e {environment} --require-signature {key}");
     let set = bench.cli().run(&set).ok();
     assert!(set.out.contains("must be signed by key=sha256:"), "{set:?}");
@@ -108,8 +94,7 @@ fn environment_requires_what_no_app_of_it_loosens() {
     assert_eq!(unsigned["reason"], "image-not-signed", "{unsigned}");
     assert!(unsigned["message"].as_str().unwrap().starts_with("The environment requires"), "{unsigned}");
     assert_eq!(bench.version(&name), "v1");
-    let pinned = format!("{}@{}", image.rsplit_once(':').unwrap().0, digest_of(&bench, &image));
-    signers.sign("cosign", &pinned);
+    signers.sign_by_key("cosign", &pinned(&bench, &image));
     bench.succeeds(&app, &image);
     assert_eq!(bench.version(&name), "v2");
 

@@ -8,5 +8,6 @@ mod following;
 mod migration;
 mod releases;
 mod resolving;
+mod signed;
 mod twins;
 mod workloads;
