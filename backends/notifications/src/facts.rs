@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     app::App,
-    deploy::{Deploy, Origin, State, Trigger},
+    deploy::{Commit, Deploy, Origin, State, Trigger},
     time::Timestamp,
 };
 use serde_json::{Map, Value, json};
@@ -36,13 +36,16 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
         "status": deploy.status().as_str(),
         "image": deploy.image.as_ref().map(ToString::to_string),
         "digest": deploy.digest.as_ref().map(ToString::to_string),
-        "commit": deploy.commit.as_ref().map(ToString::to_string),
+        "commit": deploy.shown_commit().map(|commit| commit.to_string()),
         "trigger": deploy.trigger.as_str(),
         "actor": deploy.actor.to_string(),
         "restore": deploy.is_restore(),
         "created_at": time(deploy.created_at),
         "updated_at": time(deploy.updated_at),
     }));
+    if let Some(labels) = deploy.labels() {
+        facts.insert("labels".to_owned(), json!(labels));
+    }
     match &deploy.from {
         Some(Origin::Revision(revision)) => facts.insert("from_revision".to_owned(), json!(revision)),
         Some(Origin::Same(revision)) if deploy.trigger == Trigger::Config => {
@@ -85,6 +88,26 @@ pub(crate) fn deploy(deploy: &Deploy) -> Map<String, Value> {
     }
     facts.retain(|_, value| !value.is_null());
     facts
+}
+
+/// The commit by which a git host finds a deploy.
+pub(crate) struct NamedCommit {
+    pub(crate) commit: Commit,
+    /// Whether the image's label alone names the commit: its builder may have meant one of another repository.
+    pub(crate) is_labelled: bool,
+}
+
+impl NamedCommit {
+    /// The reason why a host has no place for a deploy whose label names a commit that it does not know.
+    pub(crate) const UNKNOWN: &str =
+        "the commit that the image's label names is not in the repository, or the token may not read it";
+
+    /// Returns the commit of a deploy; `None` if there is none, or only a label that is no SHA: a host reads it as a branch.
+    pub(crate) fn of(deploy: &Deploy) -> Option<Self> {
+        let commit = deploy.shown_commit()?;
+        let is_labelled = deploy.commit.is_none();
+        (!is_labelled || commit.is_sha()).then_some(Self { commit, is_labelled })
+    }
 }
 
 pub(crate) fn object(value: Value) -> Map<String, Value> {

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     answer::foreign,
     api::{Answer, Api, accepts, encoded},
+    facts::NamedCommit,
     notifier::{HttpNotifier, untold},
     phrases,
 };
@@ -106,16 +107,19 @@ pub(crate) async fn tell(
 
 impl GitHub<'_> {
     async fn tell_deploy(&self, told: Told<'_>, reference: Option<&str>) -> Result<Delivered, DeliveryFailure> {
-        let Some(commit) = &told.deploy.commit else { return Ok(untold("the deploy names no commit")) };
+        let Some(named) = NamedCommit::of(told.deploy) else { return Ok(untold("the deploy names no commit")) };
         let known = reference.and_then(Deployment::of_reference);
-        let (mut deployment, is_known) = match known {
-            Some(known) => (known, true),
-            None => (self.deployment(told, commit.as_str()).await?, false),
+        let is_known = known.is_some();
+        let found = match known {
+            Some(known) => Some(known),
+            None => self.deployment(told, &named).await?,
         };
+        let Some(mut deployment) = found else { return Ok(untold(NamedCommit::UNKNOWN)) };
         let mut answer = self.add_status(told, &deployment).await?;
         if answer.status == StatusCode::NOT_FOUND && is_known {
             // The deployment was deleted at GitHub.
-            deployment = self.deployment(told, commit.as_str()).await?;
+            let Some(made) = self.deployment(told, &named).await? else { return Ok(untold(NamedCommit::UNKNOWN)) };
+            deployment = made;
             answer = self.add_status(told, &deployment).await?;
         }
         let answer = answer.succeeded("the status of a deployment")?;
@@ -129,28 +133,34 @@ impl GitHub<'_> {
         self.api.post(&path, &deployment_status(told)).await
     }
 
-    /// Returns the deployment of a deploy: the one that an earlier attempt has made, or a new one.
-    async fn deployment(&self, told: Told<'_>, commit: &str) -> Result<Deployment, DeliveryFailure> {
-        let sha = self.sha(commit).await?;
+    /// Returns the deployment of a deploy: the one that an earlier attempt has made, or a new one. Returns `None` as
+    /// [`Self::sha`] does.
+    async fn deployment(&self, told: Told<'_>, named: &NamedCommit) -> Result<Option<Deployment>, DeliveryFailure> {
+        let Some(sha) = self.sha(named).await? else { return Ok(None) };
         let path = format!("{}/deployments?{}", self.path, search(told.app, &sha));
         let listed = self.api.get(&path).await?.succeeded("the list of deployments")?.json();
         let ours = payload(told);
         let found = listed.as_array().into_iter().flatten().find(|known| is_payload(&known["payload"], &ours));
         if let Some(id) = found.and_then(|known| known["id"].as_u64()) {
-            return Ok(Deployment { id, sha });
+            return Ok(Some(Deployment { id, sha }));
         }
         let made = self.api.post(&format!("{}/deployments", self.path), &deployment_body(told, &sha)).await?;
         let made = made.succeeded("a deployment")?;
         let id = made.json()["id"].as_u64();
         let id = id.ok_or_else(|| foreign(format!("{} gave an answer that is none of GitHub's", made.host)))?;
-        Ok(Deployment { id, sha })
+        Ok(Some(Deployment { id, sha }))
     }
 
-    /// Returns the SHA of a commit in full: CI may have posted a part of it, and statuses take whole ones.
-    async fn sha(&self, commit: &str) -> Result<String, DeliveryFailure> {
+    /// Returns the SHA of a commit in full: CI may have posted a part of it, and statuses take whole ones. Returns `None`
+    /// if the repository does not have the commit that a label names.
+    async fn sha(&self, named: &NamedCommit) -> Result<Option<String>, DeliveryFailure> {
+        let commit = named.commit.as_str();
         let path = format!("{}/commits/{}", self.path, encoded(commit));
         let answer = self.api.call(Method::GET, &path, None, &[(ACCEPT, SHA)]).await?;
         if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY) {
+            if named.is_labelled {
+                return Ok(None);
+            }
             let message = format!(
                 "{} knows no commit {commit:?} in {}, or the token may not read it",
                 answer.host, self.repository
@@ -160,7 +170,7 @@ impl GitHub<'_> {
         let answer = answer.succeeded("reading a commit")?;
         let sha = String::from_utf8_lossy(&answer.body).trim().to_owned();
         if is_sha(&sha) {
-            Ok(sha)
+            Ok(Some(sha))
         } else {
             Err(foreign(format!("{} gave an answer that is none of GitHub's", answer.host)))
         }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     answer::foreign,
     api::{Answer, Api, accepts, encoded},
+    facts::NamedCommit,
     notifier::{HttpNotifier, untold},
 };
 
@@ -60,15 +61,15 @@ impl GitLab<'_> {
         event: EventKind,
         reference: Option<&str>,
     ) -> Result<Delivered, DeliveryFailure> {
-        let Some(commit) = &deploy.commit else { return Ok(untold("the deploy names no commit")) };
+        let Some(named) = NamedCommit::of(deploy) else { return Ok(untold("the deploy names no commit")) };
         let status = status(event);
         match reference.and_then(|reference| reference.parse::<u64>().ok()) {
             Some(_) if status == RUNNING => Ok(untold("the deployment is running already")),
             Some(id) => match self.update(id, status).await? {
                 Some(delivered) => Ok(delivered),
-                None => self.create(app, commit.as_str(), status).await,
+                None => self.create(app, &named, status).await,
             },
-            None => self.create(app, commit.as_str(), status).await,
+            None => self.create(app, &named, status).await,
         }
     }
 
@@ -92,8 +93,8 @@ impl GitLab<'_> {
         }
     }
 
-    async fn create(&self, app: &App, commit: &str, status: &str) -> Result<Delivered, DeliveryFailure> {
-        let commit = self.commit(commit).await?;
+    async fn create(&self, app: &App, named: &NamedCommit, status: &str) -> Result<Delivered, DeliveryFailure> {
+        let Some(commit) = self.commit(named).await? else { return Ok(untold(NamedCommit::UNKNOWN)) };
         let sha = commit["id"].as_str().unwrap_or_default();
         let branch = match &app.source {
             Source::Git(source) => Some(source.branch.as_str()),
@@ -113,10 +114,15 @@ impl GitLab<'_> {
         Ok(Delivered { reference: Some(id.to_string()), answer: made.status.to_string() })
     }
 
-    /// Returns a commit: CI may have posted a part of its SHA.
-    async fn commit(&self, commit: &str) -> Result<Value, DeliveryFailure> {
+    /// Returns a commit: CI may have posted a part of its SHA. Returns `None` if the project does not have the commit that a
+    /// label names.
+    async fn commit(&self, named: &NamedCommit) -> Result<Option<Value>, DeliveryFailure> {
+        let commit = named.commit.as_str();
         let answer = self.api.get(&format!("{}/repository/commits/{}", self.path, encoded(commit))).await?;
         if answer.status == StatusCode::NOT_FOUND {
+            if named.is_labelled {
+                return Ok(None);
+            }
             let message = format!(
                 "{} knows no commit {commit:?} in the project {}, or the token may not read it",
                 answer.host, self.project
@@ -126,7 +132,7 @@ impl GitLab<'_> {
         let answer = answer.succeeded("reading a commit")?;
         let found = answer.json();
         if found["id"].is_string() {
-            Ok(found)
+            Ok(Some(found))
         } else {
             Err(foreign(format!("{} gave an answer that is none of GitLab's", answer.host)))
         }

@@ -150,8 +150,62 @@ mod tests {
         time::Duration,
     };
 
+    use rollhook_core::deploy::Deploy;
+    use rollhook_testing::fixtures::Receiver;
+
     use super::*;
-    use crate::samples;
+    use crate::{facts::NamedCommit, samples};
+
+    const SHA: &str = "def456abc0def456abc0def456abc0def456abc0";
+
+    /// Returns the outcomes of the notification of a deploy to GitHub and to GitLab, both at this receiver.
+    async fn sent_to_git_hosts(receiver: &Receiver, deploy: Deploy) -> [Result<Delivered, DeliveryFailure>; 2] {
+        let notifier = HttpNotifier::new(AllowedReceivers { local: true, ..AllowedReceivers::default() });
+        let secret = "hunter2-token".parse().unwrap();
+        let notification = samples::notification(samples::of(deploy));
+        let repository = "shop/api".parse().unwrap();
+        let project = "shop/api".parse().unwrap();
+        let github = Destination::GitHub { api: receiver.url.parse().unwrap(), repository };
+        let gitlab = Destination::GitLab { api: receiver.url.parse().unwrap(), project };
+        let github = notifier.send(&github, &secret, &notification, None).await;
+        [github, notifier.send(&gitlab, &secret, &notification, None).await]
+    }
+
+    #[tokio::test]
+    async fn git_hosts_find_a_deploy_by_the_commit_of_the_label_if_none_was_posted() {
+        let receiver = Receiver::start();
+        receiver.serve(|sent| {
+            let body = match &sent.request {
+                request if request.contains("/repository/commits/") => format!(r#"{{"id":"{SHA}"}}"#),
+                request if request.contains("/commits/") => SHA.to_owned(),
+                request if request.starts_with("GET ") => "[]".to_owned(),
+                _ => r#"{"id":7}"#.to_owned(),
+            };
+            ("200 OK".to_owned(), body)
+        });
+        let [github, gitlab] = sent_to_git_hosts(&receiver, samples::found(SHA)).await;
+        assert_eq!(github.unwrap().reference, Some(format!("7 {SHA}")));
+        assert_eq!(gitlab.unwrap().reference.as_deref(), Some("7"));
+    }
+
+    #[tokio::test]
+    async fn labelled_commit_that_the_repository_does_not_have_is_no_failure() {
+        let receiver = Receiver::start();
+        receiver.serve(|_| ("404 Not Found".to_owned(), String::new()));
+        for answer in sent_to_git_hosts(&receiver, samples::found(SHA)).await {
+            assert_eq!(answer, Ok(untold(NamedCommit::UNKNOWN)));
+        }
+        let posted = Deploy { commit: SHA.parse().ok(), ..samples::found(SHA) };
+        for answer in sent_to_git_hosts(&receiver, posted).await {
+            let failure = answer.unwrap_err();
+            assert!(failure.message.contains("knows no commit"), "{failure:?}");
+        }
+        let calls = receiver.sent().len();
+        for answer in sent_to_git_hosts(&receiver, samples::found("main")).await {
+            assert_eq!(answer, Ok(untold("the deploy names no commit")), "a host reads it as a branch");
+        }
+        assert_eq!(receiver.sent().len(), calls);
+    }
 
     /// Returns the URL of a server that answers its first call in this way.
     fn server(answer: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use rollhook_core::{
     app::{App, AppUid, Policy, Source, Target},
     deploy::{
-        Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, Scale, State, Trigger, WorkloadEnd,
+        Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Resolution, Revision, Scale, State, Trigger, WorkloadEnd,
         WorkloadEvidence,
     },
+    image::ImageLabels,
     lock::Locks,
     time::Timestamp,
 };
@@ -98,6 +99,28 @@ pub(crate) fn put_right() -> Content {
         ..deploy(5, State::Succeeded { note: None })
     };
     of(restore)
+}
+
+/// A deploy that following found: its image has these labels, and no commit was posted.
+pub(crate) fn labelled(labels: ImageLabels) -> Deploy {
+    Deploy {
+        commit: None,
+        trigger: Trigger::Registry,
+        actor: Actor::Service,
+        resolution: Some(Box::new(Resolution::resolved(labels, &[], &[], &[]))),
+        ..deploy(4, State::Succeeded { note: None })
+    }
+}
+
+/// A deploy that following found, of an image with all labels, and this commit.
+pub(crate) fn found(revision: &str) -> Deploy {
+    let labels = ImageLabels::default().or([
+        ("org.opencontainers.image.revision", revision),
+        ("org.opencontainers.image.source", "https://git.example.com/shop/api"),
+        ("org.opencontainers.image.version", "1.2"),
+        ("org.opencontainers.image.url", "https://api.example.com/?a=1&b=|"),
+    ]);
+    labelled(labels)
 }
 
 pub(crate) fn of(deploy: Deploy) -> Content {

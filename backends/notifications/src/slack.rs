@@ -2,7 +2,7 @@
 //! `chat.update`).
 
 use http::{StatusCode, header::AUTHORIZATION};
-use rollhook_core::{deploy::Deploy, text::escaped};
+use rollhook_core::{deploy::Deploy, image::ImageLabels, text::escaped};
 use rollhook_management::{
     notifications::{ApiUrl, Content, EventKind, Notification, ReceiverSecret, SlackChannel},
     ports::{Delivered, DeliveryFailure},
@@ -150,12 +150,29 @@ fn emphasised(event: EventKind) -> String {
 
 fn details(deploy: &Deploy, event: EventKind) -> String {
     let image = deploy.image.as_ref().map(|image| format!(" `{}`", quoted(&image.to_string()))).unwrap_or_default();
-    let commit = deploy.commit.as_ref().map(|commit| format!(" (commit {})", quoted(commit.as_str())));
     let by = quoted(&deploy.actor.to_string());
     let why = phrases::explanation(deploy, event).map(|why| format!("\n{}", quoted(&why)));
     let workloads: String =
         phrases::workloads(deploy, event).iter().map(|workload| format!("\n• {}", quoted(workload))).collect();
-    format!(":{image}{} by {by}{}{workloads}", commit.unwrap_or_default(), why.unwrap_or_default())
+    format!(":{image}{} by {by}{}{workloads}", built_from(deploy), why.unwrap_or_default())
+}
+
+/// Returns the commit of a deploy and the version of its image, with links to the addresses in the image's labels.
+fn built_from(deploy: &Deploy) -> String {
+    let labels = deploy.labels();
+    let commit = deploy.shown_commit().map(|commit| {
+        // An image that was built from another commit may come from another repository.
+        let is_other = labels.and_then(ImageLabels::commit).is_some_and(|labelled| !commit.may_be(&labelled));
+        let source = labels.and_then(|labels| labels.source.as_deref()).filter(|_| !is_other);
+        let remark = if deploy.commit.is_none() { " as the image says" } else { "" };
+        format!("commit {}{remark}", labelled_link(source, commit.as_str()))
+    });
+    let version = labels.and_then(|labels| {
+        let version = escaped(labels.version.as_deref()?);
+        Some(format!("version {}", labelled_link(labels.url.as_deref(), &version)))
+    });
+    let parts: Vec<String> = commit.into_iter().chain(version).collect();
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
 const fn icon(event: EventKind) -> &'static str {
@@ -176,8 +193,15 @@ const fn icon(event: EventKind) -> &'static str {
     }
 }
 
+/// Returns a text as a link to the address that a label is, or as it is.
+fn labelled_link(label: Option<&str>, text: &str) -> String {
+    link(label.and_then(ImageLabels::link).map(|url| url.to_string()), text)
+}
+
 fn link(url: Option<String>, text: &str) -> String {
-    url.map_or_else(|| quoted(text), |url| format!("<{url}|{}>", quoted(text)))
+    // The first bar ends the address.
+    let address = |url: String| quoted(&url).replace('|', "%7C");
+    url.map_or_else(|| quoted(text), |url| format!("<{}|{}>", address(url), quoted(text)))
 }
 
 /// Returns the text as Slack takes it: three characters are escaped, and so no text from outside mentions anyone.

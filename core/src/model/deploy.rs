@@ -25,7 +25,7 @@ use crate::{
     app::{App, AppId, InvalidName},
     configuration::ConfigurationId,
     delivery::GitHost,
-    image::{Digest, ImageRef, Platform},
+    image::{Digest, ImageLabels, ImageRef, Platform},
     requirement::{Required, RequirementHash},
     text::{checked_text, numbered, random_id, words},
     time::Timestamp,
@@ -518,6 +518,19 @@ impl Deploy {
             Some(Resolution::Resolved { platforms, .. }) => platforms,
             Some(Resolution::Pending | Resolution::Unresolved { .. }) | None => &[],
         }
+    }
+
+    /// The labels by which the image says where it comes from; `None` if its registry was not asked, or names none.
+    pub fn labels(&self) -> Option<&ImageLabels> {
+        match self.resolution.as_deref() {
+            Some(Resolution::Resolved { labels, .. }) => Some(labels).filter(|labels| !labels.is_empty()),
+            Some(Resolution::Pending | Resolution::Unresolved { .. }) | None => None,
+        }
+    }
+
+    /// Returns the commit to show: the posted one, or else the one that the image's label names: its builder's word.
+    pub fn shown_commit(&self) -> Option<Commit> {
+        self.commit.clone().or_else(|| self.labels()?.commit())
     }
 
     /// The signers of the image, each as a line; empty unless signatures were asked for and found.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     app::Policy,
-    deploy::{Deploy, Resolution, Status, Trigger},
+    deploy::{Deploy, Status, Trigger},
     engine::following::Standing,
     follow::PushedImage,
     image::ImageLabels,
@@ -123,8 +123,8 @@ fn newer_version_is_deployed_by_its_digest_and_nothing_is_deployed_twice() {
         let entry = following.world.entry(access, 2).await;
         assert_eq!((entry.trigger, entry.actor.to_string()), (Trigger::Registry, "auto".to_owned()));
         assert_eq!(entry.image, Some(image(&api("1.10.0")).pinned(digest(10))));
-        let Some(Resolution::Resolved { labels, .. }) = entry.resolution.as_deref() else { panic!("{entry:?}") };
-        assert_eq!((entry.status(), labels.commit()), (Status::Succeeded, Some(sha("a"))));
+        assert_eq!((entry.status(), &entry.commit), (Status::Succeeded, &None));
+        assert_eq!(entry.shown_commit(), Some(sha("a")), "that of the image's label");
         following.sleep(3600).await;
         assert_eq!(following.history(access).await, [first(), by_registry("1.10.0")]);
         assert!(matches!(following.found(access), Some(PollOutcome::Head(_))));

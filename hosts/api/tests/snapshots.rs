@@ -312,6 +312,7 @@ fn deploy_says_what_the_registry_has_said_of_its_image() {
     insta::assert_json_snapshot!("answer_not_resolved", DeployAnswer::of(&id(), &unresolved()));
     let silent = of(looked_up(State::Queued, Resolution::resolved(ImageLabels::default(), &[], &[], &[])));
     assert_eq!((silent.labels, silent.not_resolved), (None, None), "an image without labels");
+    assert_eq!(json!(of(labelled()).labels), json!(labelled().labels()), "as notifications have them");
 }
 
 #[test]
@@ -329,8 +330,11 @@ fn commit_is_the_posted_one_or_else_that_of_the_label() {
         let labels = ImageLabels::default().or([("org.opencontainers.image.revision", label)]);
         let commit = commit.map(|commit| commit.parse().unwrap());
         let resolved = looked_up(State::Queued, Resolution::resolved(labels, &[], &[], &[]));
-        let deploy = Deploy::of(&id(), &rollhook_core::deploy::Deploy { commit, ..resolved }, &Standing::default());
-        (deploy.shown_commit().map(str::to_owned), rollhook_api::words::commit_remark(&deploy))
+        let known = rollhook_core::deploy::Deploy { commit, ..resolved };
+        let deploy = Deploy::of(&id(), &known, &Standing::default());
+        let shown = deploy.shown_commit().map(str::to_owned);
+        assert_eq!(known.shown_commit().map(|commit| commit.to_string()), shown, "notifications have the same one");
+        (shown, rollhook_api::words::commit_remark(&deploy))
     };
     let long = format!("4f1a77b{}", "0".repeat(33));
     let shown = |commit: &str, remark: Option<&str>| (Some(commit.to_owned()), remark.map(str::to_owned));

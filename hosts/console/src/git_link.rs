@@ -1,16 +1,23 @@
-//! Links from a commit to its page at the git host, as far as the source's URL tells it.
+//! Links from a commit to its page at the git host, as far as the source's URL shows it.
 
 use rollhook_core::app::Source;
 
-/// Returns the address of a commit's page; `None` for an image app, a host whose addresses are unknown, and a label
-/// that is no hash.
-pub(crate) fn commit(source: &Source, commit: &str) -> Option<String> {
-    let Source::Git(source) = source else { return None };
+/// The paths of pages within a repository, which labels name where an image is built from a part of one.
+const PARTS: [&str; 3] = ["/tree/", "/blob/", "/-/"];
+
+/// Returns the address of a commit's page; `None` for a host whose addresses are unknown, and a commit that is no hash.
+///
+/// The source of an image app's commit is the one that its image's label names, if there is one.
+pub(crate) fn commit(source: &Source, label: Option<&str>, commit: &str) -> Option<String> {
+    let url = match source {
+        Source::Git(source) => source.url.to_string(),
+        Source::Image => label?.to_owned(),
+    };
     let is_hash = (7..=64).contains(&commit.len()) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_hash {
         return None;
     }
-    let (host, path) = repository(&source.url.to_string())?;
+    let (host, path) = repository(&url)?;
     let page = match host.as_str() {
         "bitbucket.org" => "commits",
         host if host.contains("gitlab") => "-/commit",
@@ -37,7 +44,8 @@ fn repository(url: &str) -> Option<(String, String)> {
     let is_plain = |text: &str, more: &str| {
         text.chars().all(|character| character.is_ascii_alphanumeric() || more.contains(character))
     };
-    (is_plain(host, ".-:") && is_plain(path, "._-/~") && !path.is_empty())
+    let is_part = PARTS.iter().any(|part| path.contains(part));
+    (is_plain(host, ".-:") && is_plain(path, "._-/~") && !path.is_empty() && !is_part)
         .then(|| (host.to_lowercase(), path.to_owned()))
 }
 
@@ -56,7 +64,7 @@ mod tests {
             image_repository: "registry.example.com/shop/api".parse().unwrap(),
             credentials: None,
         };
-        commit(&Source::Git(source), sha)
+        commit(&Source::Git(source), None, sha)
     }
 
     #[test]
@@ -75,6 +83,23 @@ mod tests {
         for label in ["v1.2.3", "abc", "javascript:x", "0123456789abcdef\"onclick=x"] {
             assert_eq!(link("https://github.com/shop/api.git", label), None, "{label}");
         }
-        assert_eq!(commit(&Source::Image, sha), None);
+    }
+
+    #[test]
+    fn commit_of_an_image_app_has_the_page_of_the_source_that_its_label_names() {
+        let sha = "0123456789abcdef0123456789abcdef01234567";
+        let page = Some(format!("https://github.com/shop/api/commit/{sha}"));
+        assert_eq!(commit(&Source::Image, Some("https://github.com/shop/api"), sha), page);
+        assert_eq!(commit(&Source::Image, None, sha), None);
+        for label in [
+            "https://github.com/shop/api/tree/main/images",
+            "https://gitlab.com/shop/api/-/tree/main",
+            "https://github.com/shop/api?x=\"onclick=x",
+            "http://github.com/shop/api",
+            "javascript://github.com/shop/api",
+            "shop/api",
+        ] {
+            assert_eq!(commit(&Source::Image, Some(label), sha), None, "{label}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use rollhook_api::{
     words::{cause, predicate, short_commit, short_image},
 };
 use rollhook_core::{
-    app::{Settings, Source},
+    app::Settings,
     deploy::{Revision, Status, Trigger},
     ports::TargetDescription,
     text::escaped,
@@ -191,9 +191,13 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
-    pub(crate) fn new(source: &Source, commit: &str) -> Self {
-        let link = git_link::commit(source, commit);
-        Self { short: escaped(&short_commit(commit)), full: escaped(commit), link }
+    /// Returns the commit of an entry; `None` if neither its caller nor its image names one.
+    pub(crate) fn of(app: &App, deploy: &Deploy) -> Option<Self> {
+        let commit = deploy.shown_commit()?;
+        // An image that was built from another commit may come from another repository.
+        let labels = deploy.labels.as_deref().filter(|_| deploy.other_commit().is_none());
+        let link = git_link::commit(&app.source, labels.and_then(|labels| labels.source.as_deref()), commit);
+        Some(Self { short: escaped(&short_commit(commit)), full: escaped(commit), link })
     }
 }
 
@@ -241,7 +245,7 @@ impl Entry {
             is_revoked: deploy.revoked.is_some(),
             is_on_cluster,
             image: deploy.image.as_deref().map(Image::new),
-            commit: deploy.shown_commit().map(|commit| Commit::new(&app.source, commit)),
+            commit: Commit::of(app, deploy),
             committed: deploy.committed_at.map(|at| When::new(at, frame.now)),
             trigger: cause(deploy),
             from: origin(deploy),

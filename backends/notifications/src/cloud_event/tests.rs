@@ -1,5 +1,5 @@
 use rollhook_core::{
-    deploy::{CheckFail, Reason},
+    deploy::{CheckFail, Deploy, Reason},
     time::Timestamp,
 };
 use rollhook_management::notifications::{DegradedNews, DriftNews, EventKind, NotificationId};
@@ -27,6 +27,19 @@ fn events_are_told_with_the_facts_that_a_receiver_needs() {
     let fail = CheckFail { at: Timestamp::from_millis(0), check: "errors".parse().unwrap(), message };
     insta::assert_json_snapshot!("verification_revoked", told(Content::Revoked { app, deploy, fail }));
     insta::assert_json_snapshot!("test", told(Content::Test));
+}
+
+#[test]
+fn commit_is_the_posted_one_or_else_that_of_the_label_beside_the_labels() {
+    let data = |deploy| told(samples::of(deploy))["data"].clone();
+    let found = data(samples::found("4f1a77b"));
+    let labels = json!({
+        "revision": "4f1a77b", "version": "1.2", "source": "https://git.example.com/shop/api",
+        "url": "https://api.example.com/?a=1&b=|",
+    });
+    assert_eq!((&found["commit"], &found["labels"]), (&json!("4f1a77b"), &labels));
+    let posted = data(Deploy { commit: "abc123f".parse().ok(), ..samples::found("4f1a77b") });
+    assert_eq!((&posted["commit"], &posted["labels"]), (&json!("abc123f"), &labels));
 }
 
 #[test]

@@ -27,6 +27,31 @@ fn message_says_what_happened_and_why() {
 }
 
 #[test]
+fn commit_and_version_link_to_the_addresses_of_the_labels() {
+    let found = samples::found("4f1a77b");
+    let source = "<https://git.example.com/shop/api|4f1a77b>";
+    let version = "version <https://api.example.com/?a=1&amp;b=%7C|1.2>";
+    let text = told(samples::of(found.clone()));
+    assert!(text.contains(&format!(" (commit {source} as the image says, {version}) by auto")), "{text}");
+    let posted = |commit: &str| told(samples::of(Deploy { commit: commit.parse().ok(), ..found.clone() }));
+    let same = posted("4f1a77b");
+    assert!(same.contains(&format!(" (commit {source}, {version})")), "{same}");
+    let other = posted("abc123f");
+    assert!(other.contains(&format!(" (commit abc123f, {version})")), "{other}");
+}
+
+#[test]
+fn labels_without_an_address_are_text() {
+    let labels = ImageLabels::default().with(|labels| {
+        labels.version = Some("<!channel>\n1".to_owned());
+        labels.source = Some("git@git.example.com:shop/api".to_owned());
+        labels.url = Some("javascript:alert(1)".to_owned());
+    });
+    let text = told(samples::of(Deploy { commit: "abc123f".parse().ok(), ..samples::labelled(labels) }));
+    assert!(text.contains(" (commit abc123f, version &lt;!channel&gt;\\u{a}1) by auto"), "{text}");
+}
+
+#[test]
 fn text_from_outside_mentions_nobody() {
     let mut deploy = samples::deploy(4, State::Queued);
     deploy.actor = Actor::person("<!channel> & co");

@@ -77,6 +77,10 @@ pub(crate) fn bounded_lines(lines: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        deploy::{Actor, Deploy, Trigger},
+        tests::queued,
+    };
 
     #[test]
     fn reason_is_a_bounded_clause_without_control_characters() {
@@ -84,6 +88,24 @@ mod tests {
         assert_eq!(Resolution::unresolved("a\u{1b}[2Jb").gap(), Some("a\\u{1b}[2Jb"));
         let long = Resolution::unresolved(&"x".repeat(10_000));
         assert_eq!(long.gap().map(str::len), Some(WHY_MAX));
+    }
+
+    #[test]
+    fn commit_to_show_is_the_posted_one_or_else_that_of_the_label() {
+        let shown = |posted: Option<&str>, label: &str| {
+            let labels = ImageLabels::default().or([("org.opencontainers.image.revision", label)]);
+            let resolution = Some(Box::new(Resolution::resolved(labels, &[], &[], &[])));
+            let commit = posted.map(|posted| posted.parse().unwrap());
+            let deploy = Deploy { resolution, ..queued(3, Trigger::Registry, Actor::Service, commit) };
+            deploy.shown_commit().map(|commit| commit.to_string())
+        };
+        assert_eq!(shown(None, "abc123f").as_deref(), Some("abc123f"));
+        assert_eq!(shown(Some("4f1a77b"), "abc123f").as_deref(), Some("4f1a77b"));
+        assert_eq!(shown(None, &"a".repeat(129)), None, "a label that is no commit");
+        let silent = queued(3, Trigger::Registry, Actor::Service, None);
+        assert_eq!((silent.shown_commit(), silent.labels()), (None, None));
+        let resolution = Some(Box::new(Resolution::resolved(ImageLabels::default(), &[], &[], &[])));
+        assert_eq!(Deploy { resolution, ..silent }.labels(), None, "an image without labels");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{deploy::Commit, text::with_fields};
+use crate::{app::AppUrl, deploy::Commit, text::with_fields};
 
 /// The labels of an image by which its builder says where it comes from. They are the builder's words, and prove nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +55,11 @@ impl ImageLabels {
         self.revision.as_ref()?.parse().ok()
     }
 
+    /// Returns the address that a label links to; `None` if it is none of the web: the builder may write anything.
+    pub fn link(label: &str) -> Option<AppUrl> {
+        label.parse().ok()
+    }
+
     /// Returns whether the image says nothing of where it comes from.
     pub const fn is_empty(&self) -> bool {
         self.revision.is_none() && self.source.is_none() && self.version.is_none() && self.url.is_none()
@@ -90,5 +95,14 @@ mod tests {
             ]);
         assert_eq!((labels.revision.as_deref(), labels.version.as_deref()), (Some("abc"), Some("1.2")));
         assert_eq!((labels.source, labels.url), (None, None));
+    }
+
+    #[test]
+    fn labels_link_to_addresses_of_the_web_alone() {
+        let source = "https://git.example.com/shop/api";
+        assert_eq!(ImageLabels::link(source).map(|url| url.to_string()).as_deref(), Some(source));
+        for other in ["javascript:alert(1)", "git@git.example.com:shop/api", "https://ada:secret@a.example"] {
+            assert_eq!(ImageLabels::link(other), None, "{other}");
+        }
     }
 }

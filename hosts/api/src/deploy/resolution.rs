@@ -40,11 +40,7 @@ impl From<image::ImageLabels> for ImageLabels {
 impl ImageLabels {
     /// Returns the labels of an entry's image; `None` if none are known.
     pub(super) fn of(entry: &deploy::Deploy) -> Option<Box<Self>> {
-        let Some(Resolution::Resolved { labels, .. }) = entry.resolution.as_deref() else { return None };
-        if labels.is_empty() {
-            return None;
-        }
-        Some(Box::new(labels.clone().into()))
+        entry.labels().map(|labels| Box::new(labels.clone().into()))
     }
 
     /// Returns the commit that the image was built from, as it says; `None` if the label is missing, or is no commit.
@@ -76,7 +72,8 @@ impl Progress {
 }
 
 impl Deploy {
-    /// Returns the commit that lists show: the posted one, or else the one that the image's label names.
+    /// Returns the commit that lists show: the posted one, or else the one that the image's label names, as
+    /// [`deploy::Deploy::shown_commit`] does.
     pub fn shown_commit(&self) -> Option<&str> {
         self.commit.as_deref().or_else(|| self.labels.as_deref()?.commit())
     }

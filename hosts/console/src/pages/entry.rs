@@ -12,8 +12,9 @@ use rollhook_api::{
     words::{self, release_predicate, workload_evidence},
 };
 use rollhook_core::{
-    app::{AppId, AppUrl, OnFailure, Source},
+    app::{AppId, OnFailure, Source},
     deploy::{Revision, Status},
+    image::ImageLabels,
     text::escaped,
 };
 
@@ -112,7 +113,7 @@ impl Label {
         let Some(labels) = deploy.labels.as_deref() else { return Vec::new() };
         let page = |name, label: &Option<String>| {
             let text = label.as_deref()?;
-            let href = text.parse::<AppUrl>().ok().map(|url| url.to_string());
+            let href = ImageLabels::link(text).map(|url| url.to_string());
             Some(Self { name, text: escaped(text), href })
         };
         let version = labels.version.as_deref().map(escaped);
@@ -388,6 +389,19 @@ mod tests {
         let page = commit(json!(null), full);
         assert!(page.contains(&format!("{full} <span class=\"quiet\">(as the image says)</span>")), "{page}");
         assert!(!commit(json!(null), "\u{1b}[2J").contains("<dt>Commit</dt>"), "no label that is no commit");
+    }
+
+    #[test]
+    fn commit_is_a_link_to_the_source_of_the_label_unless_that_names_another_commit() {
+        let page = |label: &str| {
+            let labels = json!({ "revision": label, "source": "https://github.com/shop/api" });
+            details(json!({ "commit": "4f1a77b", "labels": labels }))
+        };
+        let link = "<a href=\"https://github.com/shop/api/commit/4f1a77b\" rel=\"noreferrer\">4f1a77b</a>";
+        let same = page("4f1a77b0123456789abcdef0123456789abcdef0");
+        assert!(same.contains(link), "{same}");
+        let other = page("abc123f");
+        assert!(other.contains("the image says commit abc123f") && !other.contains("/commit/"), "{other}");
     }
 
     /// The text that a page shows of a log which is read 64 KiB at a time, and the number of parts.
