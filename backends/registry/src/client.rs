@@ -177,7 +177,7 @@ impl Client {
     async fn with_login(&self, question: Question<'_>, document: &Document) -> Result<Answer> {
         let Question { environment, at, .. } = question;
         let place: Place = (environment.clone(), at.name());
-        let kept = self.kept_authorization(question, &place).await;
+        let kept = self.kept_authorization(question, &place).await?;
         let mut answer = self.follow(at, document, kept).await?;
         if answer.status != StatusCode::UNAUTHORIZED || !answer.is_own {
             return Ok(answer);
@@ -254,7 +254,12 @@ impl Client {
     }
 
     /// Returns the authorization that meets a challenge with a login.
-    async fn authorization(&self, at: &Repository, challenge: &Challenge, login: Option<&Login>) -> Result<Authorization> {
+    async fn authorization(
+        &self,
+        at: &Repository,
+        challenge: &Challenge,
+        login: Option<&Login>,
+    ) -> Result<Authorization> {
         let registry = at.registry.as_str();
         match challenge {
             Challenge::Basic => {

@@ -68,8 +68,7 @@ impl PullSecretNames {
     pub(crate) fn add(&mut self, page: Vec<ListedPuller>) {
         for listed in page {
             let pods = listed.spec.of_pods();
-            let names =
-                if pods.has_image_of(&self.repository) { &mut self.of_repository } else { &mut self.others };
+            let names = if pods.has_image_of(&self.repository) { &mut self.of_repository } else { &mut self.others };
             for secret in pods.image_pull_secrets.iter().flatten() {
                 if names.len() < NAMES && !secret.name.is_empty() && !names.contains(&secret.name) {
                     names.push(secret.name.clone());
@@ -110,7 +109,8 @@ mod tests {
 
     #[test]
     fn secrets_of_the_same_repository_come_first() {
-        let deployment = json!({"spec": {"template": {"spec": pods("registry.example.com/shop/web:v1", &["web", "both"])}}});
+        let deployment =
+            json!({"spec": {"template": {"spec": pods("registry.example.com/shop/web:v1", &["web", "both"])}}});
         let job = json!({"spec": {"template": {"spec": pods("registry.example.com/shop/api@sha256:00", &["late"])}}});
         let cron = json!({"metadata": {"name": "nightly"}, "spec": {"jobTemplate": {"spec": {"template": {
             "spec": pods("registry.example.com/shop/api:v1", &["api", "both"]),
