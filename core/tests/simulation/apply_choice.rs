@@ -268,6 +268,7 @@ impl Run {
             Ask::Require { app, scope, signer } => Some((self.require(*app, *scope, *signer), Key::None)),
             Ask::Hint { app, twice } => {
                 self.environment.journal.count("registry: a push was told of");
+                self.environment.rules.lock().unwrap().published.hint(&id(*app));
                 Some((Request::Hint(id(*app)), if *twice { Key::Twice } else { Key::None }))
             }
             Ask::Head { app, ci, back, key } => self.head(*app, *back).map(|(_, commit)| {

@@ -82,7 +82,7 @@ pub(crate) enum Promise {
     FirstIn,
     /// Polling does not see commits that another trigger has brought.
     Brought,
-    /// Polling does not see holds.
+    /// Holds are not seen.
     HoldOfFound,
     /// A build's time begins anew with each replica that looks at its entry.
     BuildDeadline,
@@ -152,6 +152,10 @@ pub(crate) enum Promise {
     NewestByAlphabet,
     /// The decisions of following are not seen.
     DecidedOnce,
+    /// Following sees neither holds nor its decision on what they hold.
+    HeldFollowed,
+    /// Following sees no version above the newest listed one.
+    Downgrade,
     /// Each image is taken for signed.
     Signature,
     /// What is required of images is not seen.

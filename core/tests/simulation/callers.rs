@@ -7,7 +7,7 @@ use rollhook_core::{
     delivery::Event,
     deploy::{Actor, Deploy, Revision, Status},
     request::{DeployRequest, Refusal},
-    service::Outcome,
+    service::{Hinted, Outcome},
     token::Token,
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct Call {
     /// Whether it may have had an effect that its caller was not told of.
     unknown: bool,
     accepted: Option<(AppUid, Revision)>,
+    /// The number of times that its hint was noted.
+    noted: u8,
     /// The turn in which it was made first.
     turn: u64,
     /// The caller's knowledge of the token that the call brings.
@@ -104,7 +106,8 @@ impl Callers {
     pub(crate) fn call(&mut self, request: Request, key: Key) -> u64 {
         let (name, number) = (self.name(), self.calls.len() as u64);
         let (token, turn) = (TokenIs::Unknown, 0);
-        let call = Call { name, request, key, attempts: 0, running: 0, unknown: false, accepted: None, turn, token };
+        let (attempts, running, noted) = (0, 0, 0);
+        let call = Call { name, request, key, attempts, running, unknown: false, accepted: None, noted, turn, token };
         self.calls.insert(number, call);
         number
     }
@@ -238,6 +241,11 @@ impl Callers {
                 journal.expect(by && stored.is_none_or(|stored| stored == of(&deploy)), || {
                     format!("{}: revision {} is not decided on", call.name, deploy.revision)
                 });
+                Next::Nothing
+            }
+            Answer::Hinted(hinted) => {
+                call.noted += u8::from(hinted == Hinted::Noted);
+                journal.count_if(call.noted == 2, "follow: a hint came twice");
                 Next::Nothing
             }
             Answer::Changed => Next::Nothing,
@@ -389,6 +397,7 @@ fn told(answer: &Answer) -> String {
         Answer::Token(_) => "has a new token".to_owned(),
         Answer::Decided(_, deploy) => format!("has decided on revision {}", deploy.revision),
         Answer::Cancelled(_, deploy) => format!("has cancelled revision {}", deploy.revision),
+        Answer::Hinted(hinted) => format!("is answered: {hinted:?}"),
         Answer::Changed | Answer::Done => "is done".to_owned(),
         Answer::Nothing(why) => why.clone(),
     }

@@ -161,6 +161,9 @@ noticed! {
     rollout_that_does_not_wait_for_the_registry: WaitsForAnswer,
     newest_version_by_the_alphabet: NewestByAlphabet,
     version_that_is_followed_again: DecidedOnce,
+    held_head_that_is_deployed: HoldOfFound,
+    held_version_that_is_followed: HeldFollowed,
+    lower_version_that_is_followed: Downgrade,
     image_that_is_taken_for_signed: Signature,
     requirement_that_a_driver_does_not_see: Required,
 }

@@ -163,21 +163,104 @@ fn polled(replicas: usize, choices: Vec<Choice>) -> Scenario {
     }
 }
 
+/// Asserts that the rules hold in a scenario, and that backends which break a promise break the rule with these words.
+fn is_caught(scenario: Scenario, promise: Promise, words: &str) {
+    let ended = play(&scenario, Some(promise), true);
+    let log = || ended.log.join("\n");
+    assert!(ended.broken.as_ref().is_some_and(|rule| rule.contains(words)), "{:?}\n{}", ended.broken, log());
+    hold(scenario);
+}
+
+fn roll_back() -> Choice {
+    ask(Ask::Rollback { app: 0, back: None, whole: false, expects: Expects::Anything, key: Key::None })
+}
+
 /// A rollback goes away from a head, and the branch leaves it and comes back to it.
 fn a_held_head_comes_back() -> Scenario {
     let to = |step| Choice::Cluster(Meddling::Head { branch: 0, step });
-    let rollback = ask(Ask::Rollback { app: 0, back: None, whole: false, expects: Expects::Anything, key: Key::None });
     let wait = || Choice::Pass(25_000);
-    let choices = vec![rollback, wait(), to(Step::New("v3")), wait(), to(Step::Back(1)), wait()];
+    let choices = vec![roll_back(), wait(), to(Step::New("v3")), wait(), to(Step::Back(1)), wait()];
     polled(2, choices)
 }
 
 #[test]
 fn a_head_that_is_held_is_not_deployed_when_it_comes_back() {
-    hold(a_held_head_comes_back());
-    let ended = play(&a_held_head_comes_back(), Some(Promise::HoldOfFound), true);
+    is_caught(a_held_head_comes_back(), Promise::HoldOfFound, "was found, and is held");
+}
+
+/// A replica that follows the repository of an image app, and has deployed its version 10.
+fn followed(choices: Vec<Choice>) -> Scenario {
+    Scenario { kinds: [Kind::Image; 2], polled: false, resolves: true, followed: true, ..polled(1, choices) }
+}
+
+fn push_version() -> Choice {
+    Choice::Cluster(Meddling::Publish { tag: "v2", below: false })
+}
+
+/// A rollback goes away from the newest version, and the replica's next life finds that one.
+fn a_held_version_is_found_again() -> Scenario {
+    let restart = Choice::Restart { replica: 0, orderly: false, after: 3, renamed: false };
+    let wait = || Choice::Pass(25_000);
+    followed(vec![roll_back(), wait(), restart, wait()])
+}
+
+/// A rollback goes away from a version that CI has posted, and the registry lists it only then.
+fn a_held_version_is_listed_late() -> Scenario {
+    let wait = || Choice::Pass(25_000);
+    followed(vec![post("v2-20"), wait(), roll_back(), wait(), push_version(), wait()])
+}
+
+#[test]
+fn version_that_is_held_is_not_followed() {
+    for scenario in [a_held_version_is_found_again(), a_held_version_is_listed_late()] {
+        is_caught(scenario, Promise::HeldFollowed, "was followed, and is held");
+    }
+}
+
+/// Version 30 comes right after version 20, which is never deployed, and is withdrawn again.
+fn a_followed_version_is_withdrawn() -> Scenario {
+    let wait = || Choice::Pass(25_000);
+    followed(vec![push_version(), push_version(), wait(), Choice::Cluster(Meddling::Withdraw), wait()])
+}
+
+/// Version 20 is pushed while version 95 runs, which CI has posted.
+fn a_posted_version_is_above_the_listed_ones() -> Scenario {
+    let wait = || Choice::Pass(25_000);
+    followed(vec![post("v2-95"), wait(), push_version(), wait()])
+}
+
+/// Version 20 is pushed after version 95 has failed, which CI has posted, and no restore is made.
+fn a_posted_version_above_the_listed_ones_has_failed() -> Scenario {
+    let wait = || Choice::Pass(60_000);
+    followed(vec![policy(true), post("crash-95"), wait(), push_version(), wait()])
+}
+
+/// A registry sends the hint of version 20 twice, and none of version 30.
+fn doubled_and_lost_hints() -> Scenario {
+    let wait = || Choice::Pass(25_000);
+    let hint = ask(Ask::Hint { app: 0, twice: true });
+    followed(vec![push_version(), hint, wait(), push_version(), wait()])
+}
+
+#[test]
+fn each_version_is_followed_once_though_its_hint_is_doubled_or_lost() {
+    let ended = play(&doubled_and_lost_hints(), None, true);
     let log = || ended.log.join("\n");
-    assert!(ended.broken.as_ref().is_some_and(|rule| rule.ends_with("was found, and is held")), "{}", log());
+    assert_eq!(ended.broken, None, "{}", log());
+    let count = |what| ended.tally.get(what).copied().unwrap_or_default();
+    assert_eq!(count("follow: a hint came twice"), 1, "{}", log());
+    assert_eq!(count("follow: a version was followed after a hint"), 1, "{}", log());
+    // Version 10 is followed before anything else happens.
+    assert_eq!(count("follow: a version was followed without a hint"), 2, "{}", log());
+}
+
+#[test]
+fn lower_version_is_not_followed() {
+    is_caught(a_followed_version_is_withdrawn(), Promise::Downgrade, "goes back to 20, and Some(30) was followed");
+    let posted = a_posted_version_is_above_the_listed_ones();
+    is_caught(posted, Promise::Downgrade, "goes back to 20, and Some(95) is current");
+    let failed = a_posted_version_above_the_listed_ones_has_failed();
+    is_caught(failed, Promise::Downgrade, "goes back to 20, and Some(95) was accepted last");
 }
 
 /// While an app's release command runs, another one of its group is registered, and deployed.
@@ -221,10 +304,8 @@ fn release_commands_of_a_group_run_one_at_a_time() {
         let at_once = play(&two_apps_of_a_release_group(replicas, 0), None, true);
         let waited = at_once.tally.contains_key("rule 18: a release command began as another app waited for its turn");
         assert!(at_once.broken.is_none() && waited, "{}", at_once.log.join("\n"));
-        hold(two_apps_of_a_release_group(replicas, 3_000));
-        let ended = play(&two_apps_of_a_release_group(replicas, 3_000), Some(Promise::ReleaseTurns), true);
-        let log = || ended.log.join("\n");
-        assert!(ended.broken.as_ref().is_some_and(|rule| rule.contains("runs its command beside one of")), "{}", log());
+        let apart = two_apps_of_a_release_group(replicas, 3_000);
+        is_caught(apart, Promise::ReleaseTurns, "runs its command beside one of");
     }
 }
 
@@ -331,6 +412,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Git, false, true, vec![dies("branches.head"), wait()]),
         of(Kind::Image, false, false, vec![dies("rollouts.evidence"), post("missing"), wait(), wait()]),
         a_poll_that_lags_behind(),
+        doubled_and_lost_hints(),
         a_late_order_for_a_second_workload(),
         two_apps_of_a_release_group(2, 0),
         two_apps_of_a_release_group(2, 3_000),

@@ -17,7 +17,7 @@ use rollhook_core::{
         Refusal, Registration, RollbackRequest, RunRequest, ScaleRequest, SourceChange, TargetChange,
     },
     requirement::ScopedRequirement,
-    service::{Accepted, Configured, Deployer, NewLock, Outcome, Pushed},
+    service::{Accepted, Configured, Deployer, Hinted, NewLock, Outcome, Pushed},
     token::{Credentials, Token},
 };
 use serde_json::json;
@@ -94,6 +94,7 @@ pub(crate) enum Answer {
     Token(WebhookSecret),
     Cancelled(AppUid, Deploy),
     Decided(AppUid, Deploy),
+    Hinted(Hinted),
     Changed,
     Done,
     /// Nothing was done, for this reason.
@@ -207,8 +208,7 @@ impl Request {
             }
             Self::Hint(id) => {
                 let pushed = PushedImage { repository: "api".to_owned(), tag: None };
-                let hinted = deployer.hint(&allowed(&id).await?, &[pushed]).await?;
-                Ok(Answer::Nothing(format!("{hinted:?}")))
+                deployer.hint(&allowed(&id).await?, &[pushed]).await.map(Answer::Hinted)
             }
             Self::Enable => deployer.enable_webhook(&allowed(&first).await?).await.map(Answer::Token),
             Self::Disable => deployer.disable_webhook(&allowed(&first).await?).await.map(|()| Answer::Done),

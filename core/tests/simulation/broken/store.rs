@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
+    app::{App, AppUid, Hold, HoldPolicy, Source},
     check::CheckMode,
     deploy::{Actor, Decision, Deploy, Reason, Revision, Ruling, State, Trigger, Verification, WatchEnd, WatchRestore},
     engine::polling::HISTORY_PAGE,
     error::Entity,
+    image::ImageRef,
     ledger::{Admission, AppState, Brought, Change, KeyLookup, NewDeploy, Record},
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
@@ -53,10 +54,15 @@ impl BrokenBackend {
         }
         if registration.holds == shown.app.holds {
             registration.holds.clone_from(&truth.app.holds);
+        } else if let Some(added) = registration.holds.strip_prefix(shown.app.holds.as_slice()) {
+            registration.holds = truth.app.holds.iter().chain(added).cloned().collect();
         }
         state.app = Arc::new(registration);
         if state.followed == shown.followed {
             state.followed.clone_from(&truth.followed);
+        }
+        if state.current == shown.current {
+            state.current.clone_from(&truth.current);
         }
         if state.watches == shown.watches {
             state.watches.clone_from(&truth.watches);
@@ -137,7 +143,42 @@ impl BrokenBackend {
         if self.breaks(Promise::HoldOfFound) {
             Arc::make_mut(&mut state.app).holds.clear();
         }
+        if self.breaks(Promise::HeldFollowed) && holds_bind_following_alone(&state.app) {
+            forget_holds(&mut state);
+        }
+        if self.breaks(Promise::Downgrade) {
+            self.forget_newer(&mut state);
+        }
         self.shown(state)
+    }
+
+    /// Hides from following that the app was at a higher version than the newest listed one: its own decision, and the tags of what
+    /// runs and of what was accepted last.
+    fn forget_newer(&self, state: &mut AppState) {
+        let rules = self.environment.rules.lock().unwrap();
+        let is_newer = |image: &ImageRef| rules.published.is_above_newest(image);
+        if let Some(followed) = &mut state.followed {
+            followed.newest.take_if(|newest| is_newer(newest));
+        }
+        if state.app.policy.follow.is_none() || !state.unfinished.is_empty() {
+            return;
+        }
+        let known = [&mut state.current, &mut state.ended_on_cluster, &mut state.ended_off_cluster];
+        for entry in known.into_iter().flatten().filter(|entry| entry.image.as_ref().is_some_and(is_newer)) {
+            let entry = Arc::make_mut(entry);
+            let digest = entry.image.as_ref().and_then(ImageRef::digest).or(entry.digest.as_ref()).cloned();
+            let bare = entry.image.take().map(ImageRef::bare);
+            entry.image = bare.map(|bare| match digest {
+                Some(digest) => bare.pinned(digest),
+                None => bare,
+            });
+        }
+    }
+
+    /// Returns the holds of an app as they were stored when it was loaded last.
+    fn holds(&self, app: AppUid) -> Vec<Hold> {
+        let told = self.last_shown.lock().unwrap();
+        told.get(&app).map(|told| told.truth.app.holds.clone()).unwrap_or_default()
     }
 
     /// The turn of others, in the middle of a write that should be one step.
@@ -318,6 +359,10 @@ impl HistoryStore for BrokenBackend {
         if self.breaks(Promise::DecidedOnce) && page.limit == HISTORY_PAGE {
             entries.retain(|entry| entry.trigger != Trigger::Registry);
         }
+        if self.breaks(Promise::HeldFollowed) && page.limit == HISTORY_PAGE {
+            let holds = self.holds(app);
+            entries.retain(|entry| !are_covered(&holds, entry.image.as_ref()));
+        }
         if self.breaks(Promise::Brought) && page.limit == HISTORY_PAGE {
             entries.retain(|entry| entry.trigger == Trigger::Git);
         }
@@ -353,6 +398,23 @@ impl HistoryStore for BrokenBackend {
     fn watch(&self) -> BoxStream<'static, AppChange> {
         self.environment.store.watch()
     }
+}
+
+/// Returns whether the holds of an app refuse nothing but what following finds.
+fn holds_bind_following_alone(app: &App) -> bool {
+    app.source == Source::Image && app.policy.hold == HoldPolicy::Automatic
+}
+
+/// Hides holds from following, and its decision on what they hold.
+fn forget_holds(state: &mut AppState) {
+    let holds = std::mem::take(&mut Arc::make_mut(&mut state.app).holds);
+    if let Some(followed) = &mut state.followed {
+        followed.newest.take_if(|newest| are_covered(&holds, Some(newest)));
+    }
+}
+
+fn are_covered(holds: &[Hold], image: Option<&ImageRef>) -> bool {
+    holds.iter().any(|hold| hold.covers(image, None))
 }
 
 /// Ends what waits for a build when a restore is accepted.

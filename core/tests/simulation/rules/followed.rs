@@ -1,9 +1,9 @@
 //! Versions that apps follow at the registry: each once, only forward, and none that is held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rollhook_core::{
-    app::Namespace,
+    app::{AppId, Namespace},
     deploy::{Deploy, Trigger},
     image::{ImageRef, Tag},
     ledger::AppState,
@@ -15,8 +15,18 @@ use crate::{journal::Journal, recording_ports::Life, requests::VERSIONS};
 /// The versions that were pushed to the registry.
 #[derive(Default)]
 pub(crate) struct Published {
-    /// Their names by their numbers, and whether they are listed.
-    versions: BTreeMap<u64, (&'static str, bool)>,
+    /// The versions by their numbers.
+    versions: BTreeMap<u64, Version>,
+}
+
+/// A version that was pushed.
+struct Version {
+    /// The tag before the number.
+    name: &'static str,
+    /// Whether the registry lists it.
+    is_listed: bool,
+    /// The apps that were sent a hint while it was listed.
+    hinted: BTreeSet<AppId>,
 }
 
 impl Published {
@@ -24,25 +34,37 @@ impl Published {
     pub(crate) fn publish(&mut self, name: &'static str, below: bool) {
         let last = self.versions.keys().next_back().copied().unwrap_or_default();
         let number = if below { last.saturating_sub(5) } else { last + 10 };
-        self.versions.entry(number).or_insert((name, true));
+        self.versions.entry(number).or_insert(Version { name, is_listed: true, hinted: BTreeSet::new() });
     }
 
     /// Has the newest version not listed any more.
     pub(crate) fn withdraw(&mut self) {
-        let newest = self.versions.values_mut().rev().find(|(_, is_listed)| *is_listed);
-        newest.into_iter().for_each(|(_, is_listed)| *is_listed = false);
+        let newest = self.versions.values_mut().rev().find(|version| version.is_listed);
+        newest.into_iter().for_each(|version| version.is_listed = false);
+    }
+
+    /// Notes that the registry sends an app a hint.
+    pub(crate) fn hint(&mut self, app: &AppId) {
+        for version in self.versions.values_mut().filter(|version| version.is_listed) {
+            version.hinted.insert(app.clone());
+        }
     }
 
     /// The tags of the versions that are listed, beside those that are none.
     pub(crate) fn tags(&self) -> Vec<Tag> {
-        let listed = self.versions.iter().filter(|(_, (_, is_listed))| *is_listed);
-        let versions = listed.map(|(number, (name, _))| format!("{name}-{number}"));
+        let listed = self.versions.iter().filter(|(_, version)| version.is_listed);
+        let versions = listed.map(|(number, version)| format!("{}-{number}", version.name));
         versions.chain(["v1".to_owned(), "latest".to_owned()]).map(|tag| tag.parse().unwrap()).collect()
     }
 
     fn newest(&self) -> Option<u64> {
-        let listed = self.versions.iter().rev().find(|(_, (_, is_listed))| *is_listed);
+        let listed = self.versions.iter().rev().find(|(_, version)| version.is_listed);
         listed.map(|(number, _)| *number)
+    }
+
+    /// Returns whether an image is a higher version than the newest that is listed.
+    pub(crate) fn is_above_newest(&self, image: &ImageRef) -> bool {
+        number(image).zip(self.newest()).is_some_and(|(number, newest)| number > newest)
     }
 }
 
@@ -69,6 +91,12 @@ impl Rules {
         journal.expect(image.digest().is_some() && self.published.versions.contains_key(&found), || {
             format!("revision {revision} was followed, and {image} was never pushed")
         });
+        let is_hinted = self.published.versions.get(&found).is_some_and(|version| version.hinted.contains(&app.id));
+        journal.count(if is_hinted {
+            "follow: a version was followed after a hint"
+        } else {
+            "follow: a version was followed without a hint"
+        });
         let held = app.holds.iter().any(|hold| hold.covers(Some(image), None));
         journal.expect(!held, || format!("revision {revision} was followed, and is held"));
         let deployed = before.iter().find(|entry| {
@@ -86,6 +114,17 @@ impl Rules {
         let current = known.view.current.as_ref().and_then(|current| number(current.image.as_ref()?));
         journal.expect(current.is_none_or(|current| current < found), || {
             format!("revision {revision} goes back to {found}, and {current:?} is current")
+        });
+        let newest = before.iter().rev().find(|entry| !entry.is_out_of_order());
+        let newest = newest.and_then(|entry| number(entry.image.as_ref()?));
+        journal.expect(newest.is_none_or(|newest| newest < found), || {
+            format!("revision {revision} goes back to {found}, and {newest:?} was accepted last")
+        });
+        let decided = known.view.followed();
+        journal.expect(decided.is_some(), || format!("revision {revision} was followed by a rule that was just set"));
+        let decided = decided.and_then(|decided| number(decided.newest.as_ref()?));
+        journal.expect(decided.is_none_or(|decided| decided < found), || {
+            format!("revision {revision} goes back to {found}, and {decided:?} was decided on")
         });
     }
 
