@@ -2,9 +2,8 @@
 //! registry has failures.
 
 use std::{
-    net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -16,18 +15,14 @@ use rollhook_core::{
     image::{Digest, ImageRef, Platform, Tag},
     ports::Registry,
 };
-use rollhook_testing::fixtures::{
-    ImageRegistry, RegistryProgram,
-    scripted::{self, Answer, Ends, Reaction, Request, Server, forwarded},
-};
+use rollhook_testing::fixtures::{FailingRegistry, ImageRegistry, RegistryFault, RegistryProgram, scripted};
 use serde_json::{Value, json};
 
 use crate::images::{OCI_CONFIGURATION, OCI_INDEX, OCI_MANIFEST, Reader, named};
 
 struct Real {
     upstream: ImageRegistry,
-    proxy: Server,
-    answer: Arc<Mutex<RegistryAnswer>>,
+    proxy: FailingRegistry,
     reader: Reader,
     repositories: AtomicUsize,
 }
@@ -38,40 +33,24 @@ impl Real {
             return Err(Lack::Skip(missing));
         }
         let upstream = ImageRegistry::start(program);
-        let answer = Arc::new(Mutex::new(RegistryAnswer::Usual));
-        let (address, current) = (upstream.address, Arc::clone(&answer));
-        let proxy = Server::start(move |asked| react(address, *current.lock().unwrap(), asked));
-        Ok(Self { upstream, proxy, answer, reader: Reader::anonymous(), repositories: AtomicUsize::new(0) })
+        let proxy = FailingRegistry::before(upstream.address, RegistryFault::Sound);
+        Ok(Self { upstream, proxy, reader: Reader::anonymous(), repositories: AtomicUsize::new(0) })
     }
 }
 
-fn react(upstream: SocketAddr, answer: RegistryAnswer, asked: &Request) -> Reaction {
-    let challenge = |challenge: String| Reaction::Answer(Answer::status(401).header("www-authenticate", challenge));
-    let forwarded = || forwarded(upstream, asked);
-    let is_document = asked.method == "GET" && (asked.path.contains("/manifests/") || asked.path.contains("/blobs/"));
+/// Returns the fault by which a registry answers so.
+fn fault(answer: RegistryAnswer) -> RegistryFault {
     match answer {
-        RegistryAnswer::Closed => challenge("Basic realm=\"closed\"".to_owned()),
-        // As Docker Hub does: it gives a token to anyone, and lets nobody read with it.
-        RegistryAnswer::Hidden if asked.path.starts_with("/token") => {
-            Reaction::Answer(Answer::status(200).body(r#"{"token": "anonymous"}"#))
-        }
-        RegistryAnswer::Hidden => challenge(format!("Bearer realm=\"http://{}/token\"", asked.headers["host"])),
-        RegistryAnswer::Gone => Reaction::Closes,
-        RegistryAnswer::Silence => Reaction::Hangs,
-        RegistryAnswer::Failure => Reaction::Answer(Answer::status(500)),
-        RegistryAnswer::Busy(time) => {
-            let says = Answer::status(429).body(r#"{"errors": [{"code": "TOOMANYREQUESTS", "message": "x"}]}"#);
-            let seconds = time.map(|time| time.as_secs().to_string());
-            Reaction::Answer(seconds.into_iter().fold(says, |says, seconds| says.header("retry-after", seconds)))
-        }
-        RegistryAnswer::OtherDigest if is_document => {
-            let mut says = forwarded();
-            says.body.push(b' ');
-            Reaction::Answer(says)
-        }
-        RegistryAnswer::CutOff if is_document => Reaction::Answer(Answer { ends: Ends::Early, ..forwarded() }),
-        RegistryAnswer::Endless => Reaction::Answer(Answer { ends: Ends::Never, ..forwarded() }),
-        RegistryAnswer::Usual | RegistryAnswer::OtherDigest | RegistryAnswer::CutOff => Reaction::Answer(forwarded()),
+        RegistryAnswer::Usual => RegistryFault::Sound,
+        RegistryAnswer::Closed => RegistryFault::WantsPassword,
+        RegistryAnswer::Hidden => RegistryFault::Hidden,
+        RegistryAnswer::Gone => RegistryFault::Closes,
+        RegistryAnswer::Silence => RegistryFault::Silent,
+        RegistryAnswer::Failure => RegistryFault::Fails,
+        RegistryAnswer::Busy(time) => RegistryFault::Busy(time),
+        RegistryAnswer::OtherDigest => RegistryFault::OtherDigest,
+        RegistryAnswer::CutOff => RegistryFault::CutOff,
+        RegistryAnswer::Endless => RegistryFault::Endless,
     }
 }
 
@@ -138,7 +117,7 @@ impl Registries for Real {
 
     fn repository(&self) -> ImageRef {
         let number = self.repositories.fetch_add(1, Ordering::Relaxed);
-        format!("{}/shop/api-{number}", self.proxy.address).parse().unwrap()
+        format!("{}/shop/api-{number}", self.proxy.server.address).parse().unwrap()
     }
 
     async fn push(&self, repository: &ImageRef, tag: &Tag, sample: &ImageSample) -> Can<(Digest, String)> {
@@ -155,7 +134,7 @@ impl Registries for Real {
     }
 
     async fn answer(&self, answer: RegistryAnswer) -> Can {
-        *self.answer.lock().unwrap() = answer;
+        self.proxy.set(fault(answer));
         Ok(())
     }
 

@@ -298,7 +298,7 @@ pub enum Refusal {
     },
     /// The registry on this host does not let this process read.
     #[error(
-        "{0} does not let this server read the repository: it has no login for it, or the login may not read it. Some          registries answer so of a repository that does not exist, too."
+        "{0} does not let this server read the repository: it has no login for it, or the login may not read it. Some registries answer so of a repository that does not exist, too."
     )]
     RegistryDenied(String),
     /// The registry does not answer, or not with an image.

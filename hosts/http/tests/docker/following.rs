@@ -1,9 +1,42 @@
 //! Apps that follow their repository at the machine's registry.
 
-use rollhook_testing::{server, test_name, until};
+use std::thread;
+
+use rollhook_testing::{
+    App, Call,
+    fixtures::{FailingRegistry, RegistryFault},
+    server, test_name, until,
+};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, push};
+
+/// The number of callers that send events at once.
+const SENDERS: usize = 10;
+
+/// Returns the event of CNCF Distribution, the bed's registry, with the header that proves it.
+fn proved_event(bench: &Bench, app: &App, tag: &str) -> Call {
+    let media_type = "application/vnd.docker.distribution.manifest.v2+json";
+    let target = json!({ "mediaType": media_type, "repository": app.name, "tag": tag });
+    let body = json!({ "events": [{ "action": "push", "target": target }] }).to_string();
+    let call = bench.server.call("POST", &app.hook).header("x-service-token", &app.token);
+    call.header("content-type", "application/vnd.docker.distribution.events.v1+json").body(body.as_bytes())
+}
+
+/// Returns the event of Docker Hub, which can prove nothing.
+fn unsigned_event(bench: &Bench, app: &App, tag: &str) -> Call {
+    let event = json!({ "push_data": { "tag": tag }, "repository": { "repo_name": app.name } });
+    bench.server.call("POST", &app.hook).json(&event)
+}
+
+/// Sends an event so many times; each call must be answered with this status.
+fn flood(event: &Call, times: usize, status: u16) {
+    thread::scope(|scope| {
+        for _ in 0..SENDERS {
+            scope.spawn(|| (0..times / SENDERS).for_each(|_| drop(event.expect(status))));
+        }
+    });
+}
 
 #[test]
 fn newer_version_is_deployed_once_and_one_that_was_rolled_back_from_is_left() {
@@ -35,4 +68,37 @@ fn newer_version_is_deployed_once_and_one_that_was_rolled_back_from_is_left() {
     assert_eq!((&explained["deploys"], &explained["tags"][0]["tag"]), (&json!(false), &json!("1.10.0")), "{explained}");
     let answer = bench.server.manage("GET", &format!("{}/deploys/5", app.path)).send();
     assert_eq!(answer.status, 404, "{}", answer.text());
+}
+
+#[test]
+fn event_flood_makes_one_poll() {
+    let Some(bench) = Bench::lent(server!().unlimited(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let app = bench.register(&name, &json!({}));
+    let registry = FailingRegistry::before(bench.docker.registry().parse().unwrap(), RegistryFault::Sound);
+    let push = |image: &str, tag: &str| push(&bench.docker, image, &format!("{name}:{tag}"));
+    let pushed = push("app:v1", "1.0.0");
+    bench.succeeds(&app, &pushed.replace(&bench.docker.registry(), &registry.server.address.to_string()));
+    let follow = json!({ "policy": { "follow": "semver:^1", "follow_settle": "0s", "poll": "1h" } });
+    bench.server.manage("PATCH", &app.path).json(&follow).expect(200);
+    let polling = || bench.server.manage("GET", &app.path).expect(200).json()["polling"].clone();
+    // The first poll comes within a minute, whatever the interval is.
+    until("it knows what is there", || polling()["head"].as_str().is_some_and(|known| known.contains("1.0.0")));
+    let listings = || registry.server.lines().iter().filter(|line| line.contains("/tags/list")).count();
+    let before = listings();
+
+    push("app:v2", "1.1.0");
+    flood(&proved_event(&bench, &app, "1.1.0"), 200, 200);
+    let entry = bench.ended(&app, 3);
+    assert_eq!((&entry["trigger"], &entry["status"]), (&json!("registry"), &json!("succeeded")), "{entry}");
+    assert_eq!(bench.version(&name), "v2");
+    // Events that come after a poll has begun cause another one.
+    assert!(listings() - before <= 2, "{:?}", registry.server.lines());
+
+    push("app:v1", "1.2.0");
+    flood(&unsigned_event(&bench, &app, "1.2.0"), 50, 202);
+    let entry = bench.ended(&app, 4);
+    assert_eq!((&entry["trigger"], &entry["status"]), (&json!("registry"), &json!("succeeded")), "{entry}");
+    assert!(listings() - before <= 3, "{:?}", registry.server.lines());
 }

@@ -1,6 +1,8 @@
 //! Deploys to the containers of one machine, by the real server on a real Docker engine.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
+#[path = "../away/mod.rs"]
+mod away;
 #[path = "../kills/mod.rs"]
 mod kills;
 #[path = "../values/mod.rs"]
@@ -22,6 +24,7 @@ mod migration;
 mod pulls;
 mod registration;
 mod registry;
+mod registry_away;
 mod resolving;
 mod signed;
 mod stops;

@@ -1,8 +1,9 @@
 //! Images whose tags become digests at the machine's registry before anything is touched.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, time::Duration};
 
-use rollhook_testing::{App, Reply, beds::script, server, test_name};
+use rollhook_api::Deploy;
+use rollhook_testing::{App, Reply, beds::script, server, test_name, until};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, push};
@@ -11,7 +12,7 @@ use crate::bench::{Bench, push};
 const COMMIT: &str = "4f1a77b08c2d3e5f6a7b8c9d0e1f2a3b4c5d6e7f";
 
 /// The image that a container was made of, as its maker named it.
-fn image_of(bench: &Bench, container: &str) -> String {
+pub(crate) fn image_of(bench: &Bench, container: &str) -> String {
     bench.inspect(container).unwrap()["Config"]["Image"].as_str().unwrap().to_owned()
 }
 
@@ -72,6 +73,28 @@ fn tag_is_deployed_by_the_digest_that_it_had() {
 }
 
 #[test]
+fn tag_that_moves_while_its_deploy_rolls_out_changes_nothing_of_it() {
+    let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
+    let name = bench.name("web");
+    bench.start(&name, &[], "app:v1");
+    let app = bench.register(&name, &json!({ "policy": { "settle": "5s" } }));
+    let image = push(&bench.docker, "app:v2", &format!("{name}:stable"));
+    let digest = digest_of(&bench, &image);
+    bench.post(&app, &image).expect(202);
+    until("it rolls out", || bench.entry(&app, 2)["status"] == "rolling_out");
+    push(&bench.docker, "app:v1", &format!("{name}:stable"));
+    let ended = bench.ended(&app, 2);
+    assert_eq!((&ended["status"], &ended["digest"]), (&json!("succeeded"), &json!(digest)), "{ended}");
+    assert_eq!(ended["not_resolved"], Value::Null);
+    assert_eq!((image_of(&bench, &name), bench.version(&name)), (format!("{image}@{digest}"), "v2".to_owned()));
+    // The same tag means the newer bits now, and a rollback the older ones.
+    bench.succeeds(&app, &image);
+    assert_eq!(bench.version(&name), "v1");
+    bench.roll_back(&app);
+    assert_eq!((image_of(&bench, &name), bench.version(&name)), (format!("{image}@{digest}"), "v2".to_owned()));
+}
+
+#[test]
 fn tag_that_was_never_pushed_fails_with_the_nearest_and_touches_nothing() {
     let Some(bench) = Bench::lent(server!(), &test_name!()) else { return };
     let name = bench.name("web");
@@ -82,6 +105,8 @@ fn tag_that_was_never_pushed_fails_with_the_nearest_and_touches_nothing() {
     let failed = bench.fails(&app, &image.replace("v1.4.2", "v1.42"));
     assert_eq!(failed["reason"], "image-not-found", "{failed}");
     assert!(failed["message"].as_str().unwrap().contains("nearest: v1.4.2"), "{failed}");
+    let took = |entry: Deploy| entry.updated_at.since(entry.created_at);
+    assert!(serde_json::from_value(failed.clone()).map(took).unwrap() < Duration::from_secs(10), "{failed}");
     let unknown = bench.fails(&app, &image.replace(&name, &bench.name("wbe")));
     assert!(unknown["message"].as_str().unwrap().contains("has no repository"), "{unknown}");
     let after = bench.inspect(&name).unwrap();

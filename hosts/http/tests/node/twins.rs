@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::containers::{answers, push, push_with};
 
 /// The bed's registry under a name of its own, by which the node may lose it.
-struct Registry {
+pub(crate) struct Registry {
     /// Where the node is told of it.
     hosts: PathBuf,
     name: String,
@@ -17,10 +17,15 @@ struct Registry {
 impl Registry {
     fn of(bed: &Bed, pushed: &str) -> Self {
         let name = format!("{}.example.com", bed.kubectl.namespace);
-        let hosts = bed.kubectl.state.join("registries").join(&name);
-        fs::create_dir(&hosts).unwrap();
-        let registry = Self { hosts, name };
-        registry.is_at(pushed.split('/').next().unwrap());
+        Self::named(bed, &name, pushed.split('/').next().unwrap())
+    }
+
+    /// Has the node pull images of this name from the registry at an address, as long as this is kept.
+    pub(crate) fn named(bed: &Bed, name: &str, address: &str) -> Self {
+        let hosts = bed.kubectl.state.join("registries").join(name);
+        fs::create_dir_all(&hosts).unwrap();
+        let registry = Self { hosts, name: name.to_owned() };
+        registry.is_at(address);
         registry
     }
 
