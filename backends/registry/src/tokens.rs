@@ -246,10 +246,8 @@ mod tests {
             memory.leave_alone(place(number), Duration::from_secs(30));
             memory.keep_challenge(place(number), Challenge::Basic);
         }
-        assert_eq!(
-            (lock(&memory.challenges).len(), memory.challenge(&place(2 * MOST - 1))),
-            (MOST, Some(Challenge::Basic))
-        );
+        assert_eq!(memory.challenge(&place(2 * MOST - 1)), Some(Challenge::Basic));
+        assert_eq!(lock(&memory.challenges).len(), MOST);
         assert_eq!((lock(&memory.authorizations).len(), lock(&memory.pauses).len()), (MOST, MOST));
         assert!(memory.authorization(&place(2 * MOST - 1)).is_some());
         memory.forget(&place(2 * MOST - 1));
