@@ -9,7 +9,10 @@ use rollhook_testing::{
 };
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, push};
+use crate::{
+    bench::{Bench, push},
+    resolving::push_labelled,
+};
 
 /// The number of callers that send events at once.
 const SENDERS: usize = 10;
@@ -77,8 +80,7 @@ fn event_flood_makes_one_poll() {
     bench.start(&name, &[], "app:v1");
     let app = bench.register(&name, &json!({}));
     let registry = FailingRegistry::before(bench.docker.registry().parse().unwrap(), RegistryFault::Sound);
-    let push = |image: &str, tag: &str| push(&bench.docker, image, &format!("{name}:{tag}"));
-    let pushed = push("app:v1", "1.0.0");
+    let pushed = push(&bench.docker, "app:v1", &format!("{name}:1.0.0"));
     bench.succeeds(&app, &pushed.replace(&bench.docker.registry(), &registry.server.address.to_string()));
     let follow = json!({ "policy": { "follow": "semver:^1", "follow_settle": "0s", "poll": "1h" } });
     bench.server.manage("PATCH", &app.path).json(&follow).expect(200);
@@ -88,7 +90,7 @@ fn event_flood_makes_one_poll() {
     let listings = || registry.server.lines().iter().filter(|line| line.contains("/tags/list")).count();
     let before = listings();
 
-    push("app:v2", "1.1.0");
+    push(&bench.docker, "app:v2", &format!("{name}:1.1.0"));
     flood(&proved_event(&bench, &app, "1.1.0"), 200, 200);
     let entry = bench.ended(&app, 3);
     assert_eq!((&entry["trigger"], &entry["status"]), (&json!("registry"), &json!("succeeded")), "{entry}");
@@ -96,7 +98,8 @@ fn event_flood_makes_one_poll() {
     // Events that come after a poll has begun cause another one.
     assert!(listings() - before <= 2, "{:?}", registry.server.lines());
 
-    push("app:v1", "1.2.0");
+    // Another image than those before: one that the history has would not be deployed.
+    push_labelled(&bench, &format!("{name}:1.2.0"));
     flood(&unsigned_event(&bench, &app, "1.2.0"), 50, 202);
     let entry = bench.ended(&app, 4);
     assert_eq!((&entry["trigger"], &entry["status"]), (&json!("registry"), &json!("succeeded")), "{entry}");

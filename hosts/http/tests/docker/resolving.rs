@@ -26,7 +26,7 @@ pub(crate) fn digest_of(bench: &Bench, image: &str) -> String {
 }
 
 /// Pushes `app:v2` with a label that names [`COMMIT`] to the registry, and returns the reference with the registry.
-fn push_labelled(bench: &Bench, name: &str) -> String {
+pub(crate) fn push_labelled(bench: &Bench, name: &str) -> String {
     let (maker, image) = (bench.name("maker"), bench.name("labelled"));
     let label = format!("LABEL org.opencontainers.image.revision={COMMIT}");
     bench.docker.run(&["create", "--name", &maker, "app:v2"]);
