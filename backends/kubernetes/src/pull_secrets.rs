@@ -1,6 +1,11 @@
 //! The pull secrets of a namespace: the logins with which its pods get their images.
 
-use std::fmt;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use k8s_openapi::api::{
@@ -8,23 +13,36 @@ use k8s_openapi::api::{
     batch::v1::CronJob,
     core::v1::{Pod, Secret},
 };
-use kube::{api::ListParams, core::NamespaceResourceScope};
+use kube::{Api, api::ListParams, core::NamespaceResourceScope};
 use rollhook_core::{Error, Result, app::Namespace, image::ImageRef};
 use rollhook_registry_logins::{Logins, PlatformLogins};
 
 use crate::{
     bounded,
-    client::Cluster,
-    rules::pull_secrets::{ListedPuller, PullSecretNames},
+    client::{Cluster, parsed},
+    error::classify,
+    lock,
+    rules::pull_secrets::{ListedPuller, Puller, Pullers},
 };
 
-/// Reads the Secrets that workloads and pods of a namespace name as theirs for the pulls of images (`imagePullSecrets`), by
-/// name: those of a service account stand in its pods. It needs no permission beyond the driver's, and finds nothing
-/// where one is missing.
+/// The time for which the workloads of a namespace are kept.
+const KEPT: Duration = Duration::from_secs(60);
+/// The most namespaces that are kept.
+const NAMESPACES: usize = 256;
+/// The most workloads of one repository whose pods are read for the Secrets of their service account.
+const ACCOUNTS: usize = 2;
+
+/// Reads the Secrets that workloads of a namespace, or their pods, name as theirs for the pulls of images
+/// (`imagePullSecrets`), by name: those of a service account stand in its pods. It needs no permission beyond the
+/// driver's.
 #[derive(Clone)]
 pub struct PullSecrets {
     cluster: Cluster,
+    known: Arc<Mutex<BTreeMap<String, Arc<Slot>>>>,
 }
+
+/// The workloads of a namespace, which one caller at a time reads.
+type Slot = tokio::sync::Mutex<Option<(Instant, Arc<Pullers>)>>;
 
 impl fmt::Debug for PullSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,31 +52,80 @@ impl fmt::Debug for PullSecrets {
 
 impl PullSecrets {
     pub(crate) fn new(cluster: Cluster) -> Self {
-        Self { cluster }
+        Self { cluster, known: Arc::default() }
     }
 
     async fn read(&self, namespace: &str, image: &ImageRef) -> Result<Vec<Logins>> {
-        let mut names = PullSecretNames::new(image);
-        self.list::<Deployment>(namespace, &mut names).await?;
-        self.list::<StatefulSet>(namespace, &mut names).await?;
-        self.list::<DaemonSet>(namespace, &mut names).await?;
-        self.list::<CronJob>(namespace, &mut names).await?;
-        if !names.has_own() {
-            self.list::<Pod>(namespace, &mut names).await?;
+        let pullers = self.pullers(namespace).await?;
+        let mut own: Vec<String> = pullers.of(image).flat_map(|puller| puller.secrets.clone()).collect();
+        if own.is_empty() {
+            for selector in pullers.of(image).filter_map(|puller| puller.selector.as_ref()).take(ACCOUNTS) {
+                let one = ListParams::default().labels_from(&parsed(selector)?).limit(1);
+                let pods = Api::<Pod>::namespaced(self.cluster.lists().clone(), namespace).list(&one).await;
+                let pods = serde_json::to_value(pods.map_err(classify)?.items.pop());
+                let pod = pods.ok().and_then(|pod| serde_json::from_value::<ListedPuller>(pod).ok());
+                own.extend(pod.into_iter().flat_map(|pod| Puller::from(pod).secrets));
+            }
         }
-        let mut logins = Vec::new();
-        for name in names.into_names() {
-            let secret = self.cluster.find::<Secret>(namespace, &name).await?;
-            logins.extend(secret.as_deref().and_then(logins_of));
+        own.sort();
+        own.dedup();
+        let logins = self.logins_of(namespace, own.clone(), image).await?;
+        if !logins.is_empty() {
+            return Ok(logins);
         }
-        Ok(logins)
+        let others = pullers.secrets().into_iter().filter(|name| !own.contains(name)).collect();
+        self.logins_of(namespace, others, image).await
     }
 
-    async fn list<K>(&self, namespace: &str, names: &mut PullSecretNames) -> Result<()>
+    /// Returns the logins of Secrets that have one for the image.
+    async fn logins_of(&self, namespace: &str, names: Vec<String>, image: &ImageRef) -> Result<Vec<Logins>> {
+        let mut found = Vec::new();
+        for name in names {
+            let secret = match self.cluster.find::<Secret>(namespace, &name).await {
+                Ok(secret) => secret,
+                Err(error @ Error::Invalid { .. }) => {
+                    tracing::debug!(namespace, name, error = %error.chain(), "reading a pull secret failed");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let Some(logins) = secret.as_deref().and_then(logins_of) else { continue };
+            if matches!(logins.login(image).await, Ok(Some(_))) {
+                found.push(logins);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn pullers(&self, namespace: &str) -> Result<Arc<Pullers>> {
+        let slot = self.slot(namespace);
+        let mut slot = slot.lock().await;
+        if let Some((_, known)) = slot.as_ref().filter(|(at, _)| at.elapsed() < KEPT) {
+            return Ok(Arc::clone(known));
+        }
+        let mut pullers = Pullers::default();
+        self.list::<Deployment>(namespace, &mut pullers).await?;
+        self.list::<StatefulSet>(namespace, &mut pullers).await?;
+        self.list::<DaemonSet>(namespace, &mut pullers).await?;
+        self.list::<CronJob>(namespace, &mut pullers).await?;
+        let pullers = Arc::new(pullers);
+        *slot = Some((Instant::now(), Arc::clone(&pullers)));
+        Ok(pullers)
+    }
+
+    fn slot(&self, namespace: &str) -> Arc<Slot> {
+        let mut known = lock(&self.known);
+        if known.len() >= NAMESPACES && !known.contains_key(namespace) {
+            known.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        Arc::clone(known.entry(namespace.to_owned()).or_default())
+    }
+
+    async fn list<K>(&self, namespace: &str, pullers: &mut Pullers) -> Result<()>
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        let add = |page: Vec<ListedPuller>| names.add(page);
+        let add = |page: Vec<ListedPuller>| pullers.add(page);
         self.cluster.list::<K, _>(namespace, ListParams::default(), add).await.map(drop)
     }
 }
@@ -66,13 +133,7 @@ impl PullSecrets {
 #[async_trait]
 impl PlatformLogins for PullSecrets {
     async fn logins(&self, environment: &Namespace, image: &ImageRef) -> Result<Vec<Logins>> {
-        match bounded(self.read(environment.as_str(), image)).await {
-            Err(error @ (Error::Denied { .. } | Error::NotFound(_) | Error::Invalid { .. })) => {
-                tracing::debug!(%environment, error = %error.chain(), "reading the pull secrets of a namespace failed");
-                Ok(Vec::new())
-            }
-            read => read,
-        }
+        bounded(self.read(environment.as_str(), image)).await
     }
 }
 
@@ -85,4 +146,28 @@ fn logins_of(secret: &Secret) -> Option<Logins> {
     }
     // The older form is what the other one has in `auths`.
     text(".dockercfg").map(|auths| Logins::without_programs(&format!(r#"{{"auths": {auths}}}"#)))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn both_forms_of_a_secret_have_logins_and_name_no_programs() {
+        let secret = |key: &str, text: &str| Secret {
+            data: Some([(key.to_owned(), ByteString(text.as_bytes().to_vec()))].into()),
+            ..Secret::default()
+        };
+        let entry = r#"{"registry.example.com": {"username": "ada", "password": "p"}}"#;
+        let image: ImageRef = "registry.example.com/shop/api:v1".parse().unwrap();
+        let new = format!(r#"{{"auths": {entry}, "credsStore": "evil"}}"#);
+        for secret in [secret(".dockerconfigjson", &new), secret(".dockercfg", entry)] {
+            assert!(matches!(logins_of(&secret).unwrap().login(&image).await, Ok(Some(_))));
+        }
+        let splice = format!(r#"{entry}, "credHelpers": {{"registry.example.com": "evil"}}"#);
+        assert!(matches!(logins_of(&secret(".dockercfg", &splice)).unwrap().login(&image).await, Ok(Some(_))));
+        assert!(logins_of(&secret("config.json", &new)).is_none() && logins_of(&Secret::default()).is_none());
+    }
 }

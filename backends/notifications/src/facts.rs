@@ -108,6 +108,11 @@ impl NamedCommit {
         let is_labelled = deploy.commit.is_none();
         (!is_labelled || commit.is_sha()).then_some(Self { commit, is_labelled })
     }
+
+    /// Returns whether a commit that the host has is the one that is named: hosts read a label of digits as a tag or a branch too.
+    pub(crate) fn is(&self, sha: &str) -> bool {
+        !self.is_labelled || sha.starts_with(self.commit.as_str())
+    }
 }
 
 pub(crate) fn object(value: Value) -> Map<String, Value> {

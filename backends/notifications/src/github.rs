@@ -170,7 +170,7 @@ impl GitHub<'_> {
         let answer = answer.succeeded("reading a commit")?;
         let sha = String::from_utf8_lossy(&answer.body).trim().to_owned();
         if is_sha(&sha) {
-            Ok(Some(sha))
+            Ok(named.is(&sha).then_some(sha))
         } else {
             Err(foreign(format!("{} gave an answer that is none of GitHub's", answer.host)))
         }

@@ -131,11 +131,10 @@ impl GitLab<'_> {
         }
         let answer = answer.succeeded("reading a commit")?;
         let found = answer.json();
-        if found["id"].is_string() {
-            Ok(Some(found))
-        } else {
-            Err(foreign(format!("{} gave an answer that is none of GitLab's", answer.host)))
-        }
+        let Some(sha) = found["id"].as_str() else {
+            return Err(foreign(format!("{} gave an answer that is none of GitLab's", answer.host)));
+        };
+        Ok(named.is(sha).then_some(found))
     }
 }
 

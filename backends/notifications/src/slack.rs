@@ -16,6 +16,8 @@ use crate::{
     phrases,
 };
 
+/// The most characters of an image's version that are shown.
+const VERSION_MAX: usize = 64;
 /// The errors of a change after which a new message is sent: the one before is gone, or cannot be changed any more.
 const GONE: [&str; 3] = ["message_not_found", "cant_update_message", "edit_window_closed"];
 
@@ -161,18 +163,23 @@ fn details(deploy: &Deploy, event: EventKind) -> String {
 fn built_from(deploy: &Deploy) -> String {
     let labels = deploy.labels();
     let commit = deploy.shown_commit().map(|commit| {
-        // An image that was built from another commit may come from another repository.
-        let is_other = labels.and_then(ImageLabels::commit).is_some_and(|labelled| !commit.may_be(&labelled));
-        let source = labels.and_then(|labels| labels.source.as_deref()).filter(|_| !is_other);
+        // Labels that do not name the commit may be those of a base image, from another repository.
+        let is_same = labels.and_then(ImageLabels::commit).is_some_and(|labelled| commit.may_be(&labelled));
+        let source = labels.and_then(|labels| labels.source.as_deref()).filter(|_| is_same);
         let remark = if deploy.commit.is_none() { " as the image says" } else { "" };
         format!("commit {}{remark}", labelled_link(source, commit.as_str()))
     });
     let version = labels.and_then(|labels| {
-        let version = escaped(labels.version.as_deref()?);
+        let version = labels.version.as_deref().filter(|version| is_version(version))?.to_owned();
         Some(format!("version {}", labelled_link(labels.url.as_deref(), &version)))
     });
     let parts: Vec<String> = commit.into_iter().chain(version).collect();
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+}
+
+/// Returns whether a label can be shown as a version: it is its builder's words.
+fn is_version(label: &str) -> bool {
+    label.len() <= VERSION_MAX && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte))
 }
 
 const fn icon(event: EventKind) -> &'static str {

@@ -11,7 +11,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    client::{Document, Question, Repository},
+    client::{Document, Question},
     failure::{self, corrupt},
     manifest,
     registry::{HttpRegistry, manifest_at, verified},
@@ -56,15 +56,13 @@ impl HttpRegistry {
     /// As those of [`Registry`](rollhook_core::ports::Registry).
     pub async fn referrers(&self, environment: &Namespace, image: &ImageRef) -> Result<Vec<Part>> {
         let Some(digest) = image.digest() else { return Ok(Vec::new()) };
-        self.bounded(environment, async {
-            let at = Repository::of(image, self.client.settings())?;
-            let question = Question { environment, image, at: &at };
-            match self.listed_referrers(question, digest).await? {
+        let answer = self.ask((environment, image), |question| async move {
+            match self.listed_referrers(&question, digest).await? {
                 Some(listed) => Ok(listed),
-                None => self.tagged_referrers(question, digest).await,
+                None => self.tagged_referrers(&question, digest).await,
             }
-        })
-        .await
+        });
+        self.bounded(environment, answer).await
     }
 
     /// Returns the artifact of a tag of the image's repository; `None`: there is none.
@@ -104,16 +102,14 @@ impl HttpRegistry {
         digest: &Digest,
         most: usize,
     ) -> Result<Vec<u8>> {
-        self.bounded(environment, async {
-            let at = Repository::of(image, self.client.settings())?;
-            let question = Question { environment, image, at: &at };
-            self.blob(question, digest, ("the signature", most)).await
-        })
-        .await
+        let answer = self.ask((environment, image), |question| async move {
+            self.blob(&question, digest, ("the signature", most)).await
+        });
+        self.bounded(environment, answer).await
     }
 
     /// Returns the list of artifacts by the registry's own call for it; `None` if it knows none.
-    async fn listed_referrers(&self, question: Question<'_>, digest: &Digest) -> Result<Option<Vec<Part>>> {
+    async fn listed_referrers(&self, question: &Question, digest: &Digest) -> Result<Option<Vec<Part>>> {
         let registry = question.at.registry.as_str();
         let mut listed = Vec::new();
         let mut path = format!("referrers/{digest}");
@@ -140,7 +136,7 @@ impl HttpRegistry {
     }
 
     /// Returns the list of artifacts that lies at the tag of a digest.
-    async fn tagged_referrers(&self, question: Question<'_>, digest: &Digest) -> Result<Vec<Part>> {
+    async fn tagged_referrers(&self, question: &Question, digest: &Digest) -> Result<Vec<Part>> {
         let registry = question.at.registry.as_str();
         let Some(body) = self.document(question, &fallback_tag(digest), None).await? else { return Ok(Vec::new()) };
         manifest::referrers(&body).ok_or_else(|| corrupt(registry, "is no list of artifacts"))
@@ -153,19 +149,16 @@ impl HttpRegistry {
         reference: &str,
         digest: Option<&Digest>,
     ) -> Result<Option<Artifact>> {
-        let at = Repository::of(image, self.client.settings())?;
-        let question = Question { environment, image, at: &at };
-        let Some(body) = self.document(question, reference, digest).await? else { return Ok(None) };
-        manifest::artifact(&body).map(Some).ok_or_else(|| corrupt(&at.registry, "is no manifest of an artifact"))
+        let read = |question: Question| async move {
+            let Some(body) = self.document(&question, reference, digest).await? else { return Ok(None) };
+            let corrupt = || corrupt(&question.at.registry, "is no manifest of an artifact");
+            manifest::artifact(&body).map(Some).ok_or_else(corrupt)
+        };
+        self.ask((environment, image), read).await
     }
 
     /// Returns a manifest as it is, by its tag or its digest; `None` if there is none.
-    async fn document(
-        &self,
-        question: Question<'_>,
-        reference: &str,
-        digest: Option<&Digest>,
-    ) -> Result<Option<Vec<u8>>> {
+    async fn document(&self, question: &Question, reference: &str, digest: Option<&Digest>) -> Result<Option<Vec<u8>>> {
         let registry = question.at.registry.as_str();
         let answer = self.client.call(question, &manifest_at(Method::GET, reference)).await?;
         match answer.status {

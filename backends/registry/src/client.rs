@@ -16,7 +16,7 @@ use crate::{
     challenge::{self, Challenge},
     failure::{corrupt, denied, refused, retry_after, too_long, unanswered},
     settings::RegistrySettings,
-    tokens::{self, Authorization, Memory, Place},
+    tokens::{self, Authorization, Key, Mark, Memory, Place},
 };
 
 /// The setting by which the operator allows local addresses.
@@ -29,8 +29,6 @@ const TIME: Duration = Duration::from_secs(10);
 const REDIRECTS: usize = 3;
 /// The longest answer of a server of tokens, and of a failure, in bytes.
 const SHORT: usize = 64 << 10;
-/// The most logins of an image's platform that are tried, one after the other.
-const LOGINS: usize = 4;
 /// The names that are resolved at once.
 const LOOKUPS: usize = 32;
 
@@ -44,6 +42,7 @@ pub(crate) struct Client {
 }
 
 /// A repository, and where it is.
+#[derive(Clone)]
 pub(crate) struct Repository {
     /// The registry's host and port, as images name it.
     pub(crate) registry: String,
@@ -54,13 +53,24 @@ pub(crate) struct Repository {
     is_insecure: bool,
 }
 
-/// What is asked of a registry.
-#[derive(Clone, Copy)]
-pub(crate) struct Question<'a> {
-    pub(crate) environment: &'a Namespace,
+/// A question to a registry.
+pub(crate) struct Question {
+    pub(crate) environment: Namespace,
     /// The image whose login is used.
-    pub(crate) image: &'a ImageRef,
-    pub(crate) at: &'a Repository,
+    pub(crate) image: ImageRef,
+    pub(crate) at: Repository,
+    pub(crate) access: Access,
+}
+
+/// The way in which a question is asked.
+#[derive(Clone)]
+pub(crate) enum Access {
+    /// With the operator's login, once the registry asks for one; as anyone may, if there is none.
+    Own,
+    /// With this login of the platform.
+    Platform(Login),
+    /// With what is kept of a login of the platform, and not with the login itself.
+    Kept(Mark),
 }
 
 /// A document that is asked for.
@@ -140,9 +150,13 @@ impl Client {
         &self.settings
     }
 
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// Makes a call. An answer is one of the registry's whatever its status, but that of one that lets nobody in, or wants to
     /// be left alone, is an error.
-    pub(crate) async fn call(&self, question: Question<'_>, document: &Document) -> Result<Answer> {
+    pub(crate) async fn call(&self, question: &Question, document: &Document) -> Result<Answer> {
         let Question { environment, at, .. } = question;
         let registry = (environment.clone(), at.registry.clone());
         if let Some(left) = self.memory.pause(&registry) {
@@ -168,99 +182,73 @@ impl Client {
     }
 
     /// Returns whether the registry lets this server read as anybody may: from such a caller it may hide what it has.
-    pub(crate) async fn is_anonymous(&self, question: Question<'_>) -> bool {
-        let Question { environment, at, .. } = question;
-        let has_token = self.memory.authorization(&(environment.clone(), at.name())).is_some();
-        has_token && matches!(self.logins(question).await.as_deref(), Ok([None]))
+    pub(crate) async fn is_anonymous(&self, question: &Question) -> bool {
+        let Question { environment, image, access, .. } = question;
+        matches!(access, Access::Own)
+            && self.memory.authorization(&self.key(question)).is_some()
+            && matches!(self.settings.logins.login(environment, image).await, Ok(None))
     }
 
-    async fn with_login(&self, question: Question<'_>, document: &Document) -> Result<Answer> {
-        let Question { environment, at, .. } = question;
-        let place: Place = (environment.clone(), at.name());
-        let kept = self.kept_authorization(question, &place).await?;
-        let mut answer = self.follow(at, document, kept).await?;
+    /// Returns under what the authorization of a question is kept.
+    fn key(&self, Question { environment, at, access, .. }: &Question) -> Key {
+        let mark = match access {
+            Access::Own => None,
+            Access::Platform(login) => Some(self.memory.mark(login)),
+            Access::Kept(mark) => Some(*mark),
+        };
+        ((environment.clone(), at.name()), mark)
+    }
+
+    async fn with_login(&self, question: &Question, document: &Document) -> Result<Answer> {
+        let at = &question.at;
+        let key = self.key(question);
+        let kept = self.memory.authorization(&key);
+        let made = if kept.is_none() { self.expected(question, &key.0).await } else { None };
+        let answer = self.follow(at, document, kept.or_else(|| made.clone())).await?;
         if answer.status != StatusCode::UNAUTHORIZED || !answer.is_own {
+            if let Some(made) = made.filter(|_| answer.status != StatusCode::FORBIDDEN) {
+                self.memory.keep(key, made);
+            }
             return Ok(answer);
         }
         // The authorization that was kept, if there was one, has ended.
-        self.memory.forget(&place);
-        let Some(challenge) = challenge::of(&answer.headers) else { return Ok(answer) };
-        let mut refusal = None;
-        for login in self.logins(question).await? {
-            let authorization = match self.authorization(at, &challenge, login.as_ref()).await {
-                Ok(authorization) => authorization,
-                Err(error @ Error::Denied { .. }) => {
-                    refusal.get_or_insert(error);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            answer = self.follow(at, document, Some(authorization.clone())).await?;
-            if !matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                self.memory.keep(place.clone(), authorization);
-                self.memory.keep_challenge(place, challenge);
-                return Ok(answer);
-            }
-            refusal.get_or_insert_with(|| answer.refusal(&at.registry));
+        self.memory.forget(&key);
+        let challenge = challenge::of(&answer.headers).filter(|_| !matches!(question.access, Access::Kept(_)));
+        let Some(challenge) = challenge else { return Ok(answer) };
+        let authorization = self.authorization(question, &challenge).await?;
+        let answer = self.follow(at, document, Some(authorization.clone())).await?;
+        if !matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            self.memory.keep_challenge(key.0.clone(), challenge);
+            self.memory.keep(key, authorization);
         }
-        refusal.map_or(Ok(answer), Err)
+        Ok(answer)
     }
 
-    /// Returns the authorization that was kept, or a new one that meets the challenge which was kept; `None`: the registry has yet
-    /// to say what it wants.
-    ///
-    /// # Errors
-    /// If the server of tokens is away.
-    async fn kept_authorization(&self, question: Question<'_>, place: &Place) -> Result<Option<Authorization>> {
-        if let Some(kept) = self.memory.authorization(place) {
-            return Ok(Some(kept));
+    /// Returns an authorization that meets the challenge which the registry is expected to make, as it made it before; `None`: it has
+    /// yet to say what it wants.
+    async fn expected(&self, question: &Question, place: &Place) -> Option<Authorization> {
+        let challenge = self.memory.challenge(place).filter(|_| !matches!(question.access, Access::Kept(_)))?;
+        let authorization = self.authorization(question, &challenge).await.ok();
+        if authorization.is_none() {
+            // The registry may want something else by now.
+            self.memory.forget_challenge(place);
         }
-        let Some(challenge) = self.memory.challenge(place) else { return Ok(None) };
-        let logins = self.logins(question).await?;
-        match self.authorization(question.at, &challenge, logins.first().and_then(Option::as_ref)).await {
-            Ok(authorization) => {
-                self.memory.keep(place.clone(), authorization.clone());
-                Ok(Some(authorization))
-            }
-            Err(error) => {
-                // The registry may want something else by now.
-                self.memory.forget_challenge(place);
-                if error.is_unavailable() { Err(error) } else { Ok(None) }
-            }
-        }
+        authorization
     }
 
-    /// Returns the logins to try, one after the other: the operator's, or those of the platform; `None` is no login.
-    async fn logins(&self, Question { environment, image, at }: Question<'_>) -> Result<Vec<Option<Login>>> {
-        let own = self.settings.logins.login(environment, image).await;
-        if let Some(own) = own.map_err(|failure| denied(&at.registry, failure))? {
-            return Ok(vec![Some(own)]);
-        }
-        let mut found = Vec::new();
-        if let Some(platform) = &self.settings.platform {
-            for logins in platform.logins(environment, image).await? {
-                // An entry without a login is none.
-                let login = logins.login(image).await.ok().flatten().map(|(_, login)| login);
-                if login.is_some() && !found.contains(&login) {
-                    found.push(login);
-                }
-            }
-        }
-        found.truncate(LOGINS);
-        if found.is_empty() {
-            found.push(None);
-        }
-        Ok(found)
-    }
-
-    /// Returns the authorization that meets a challenge with a login.
-    async fn authorization(
-        &self,
-        at: &Repository,
-        challenge: &Challenge,
-        login: Option<&Login>,
-    ) -> Result<Authorization> {
+    /// Returns the authorization that meets a challenge.
+    async fn authorization(&self, question: &Question, challenge: &Challenge) -> Result<Authorization> {
+        let Question { environment, image, at, access } = question;
         let registry = at.registry.as_str();
+        let login = match access {
+            Access::Own => {
+                let own = self.settings.logins.login(environment, image).await;
+                own.map_err(|failure| denied(registry, failure))?
+            }
+            Access::Platform(login) => Some(login.clone()),
+            Access::Kept(_) => None,
+        };
+        let login = login.as_ref();
         match challenge {
             Challenge::Basic => {
                 let authorization = login.and_then(Authorization::basic);

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   resolve(environment, image) ── registry.rs
+//!     as whom? ── access.rs: the operator's login; or anyone, and then the platform's logins
 //!     HEAD manifests/TAG ─► digest ─► known? ── known.rs (bounded)        ─► Resolved
 //!                              │ no
 //!     GET manifests/DIGEST ────┴─► manifest.rs (pure) ─► GET blobs/CONFIG ─► platforms, labels
@@ -18,8 +19,8 @@
 //!
 //! Nothing of a tag: each call asks the registry, by `HEAD`, which counts as no pull. What has a digest is read once, its
 //! bytes are checked against it, and its platforms and labels are kept by repository and digest; an environment sees them once
-//! the registry has answered that `HEAD` with that environment's own login. Tokens of registries are kept for an environment and a
-//! repository, until they end or are refused; and so is what the registry wants for them, so that the next call is let in at once.
+//! the registry has answered that `HEAD` with that environment's own login. Tokens of registries are kept for an environment, a
+//! repository and a login, until they end or are refused; and so is what the registry wants for them, so that the next call is let in at once.
 //!
 //! # Addresses
 //!
@@ -29,6 +30,7 @@
 //! to no insecure one either. A login goes to the registry, and to the server of tokens that it names; no redirect takes it
 //! elsewhere.
 
+mod access;
 mod artifacts;
 mod challenge;
 mod client;

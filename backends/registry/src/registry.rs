@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    client::{Answer, Client, Document, Question, Repository},
+    client::{Answer, Client, Document, Question},
     failure::{self, corrupt},
     known::Known,
     manifest::{self, Configuration, Content, Manifest, Unreadable},
@@ -82,9 +82,8 @@ impl HttpRegistry {
         answer.unwrap_or_else(|_| Err(late("the registry has not answered in time")))
     }
 
-    async fn resolved(&self, environment: &Namespace, image: &ImageRef) -> Result<Resolved> {
-        let at = Repository::of(image, self.client.settings())?;
-        let question = Question { environment, image, at: &at };
+    async fn resolved(&self, question: &Question, image: &ImageRef) -> Result<Resolved> {
+        let at = &question.at;
         let latest = image.clone().or_latest();
         let reference = match (image.digest(), latest.tag()) {
             (Some(digest), _) => digest.as_str(),
@@ -111,7 +110,7 @@ impl HttpRegistry {
         Ok(resolved)
     }
 
-    async fn head(&self, question: Question<'_>, reference: &str) -> Result<Head> {
+    async fn head(&self, question: &Question, reference: &str) -> Result<Head> {
         let registry = question.at.registry.as_str();
         let answer = self.client.call(question, &manifest_at(Method::HEAD, reference)).await?;
         match answer.status {
@@ -126,7 +125,7 @@ impl HttpRegistry {
     }
 
     /// Returns what is missing where an image was not found: registries say it by the repository's tags.
-    pub(crate) async fn missing(&self, question: Question<'_>) -> Error {
+    pub(crate) async fn missing(&self, question: &Question) -> Error {
         let registry = question.at.registry.as_str();
         match self.client.call(question, &tags_at(&tags::query(1, None))).await {
             Ok(answer) if answer.status == StatusCode::OK => Error::NotFound(Entity::Image),
@@ -135,17 +134,19 @@ impl HttpRegistry {
                 let what = format!("{registry} answered with status 404, and not as a registry");
                 Error::Unavailable { what, cause: None }
             }
-            Ok(answer) if answer.status == StatusCode::NOT_FOUND => match self.client.is_anonymous(question).await {
-                true => failure::denied(registry, "it shows no such repository to those without a login"),
-                false => Error::NotFound(Entity::Repository),
-            },
+            Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
+                if self.client.is_anonymous(question).await {
+                    return failure::denied(registry, "it shows no such repository to those without a login");
+                }
+                Error::NotFound(Entity::Repository)
+            }
             Ok(answer) => answer.refusal(registry),
             Err(error) => error,
         }
     }
 
     /// Reads a manifest by its digest or its tag.
-    async fn manifest(&self, question: Question<'_>, reference: &str) -> Result<Found> {
+    async fn manifest(&self, question: &Question, reference: &str) -> Result<Found> {
         let registry = question.at.registry.as_str();
         let answer = self.client.call(question, &manifest_at(Method::GET, reference)).await?;
         match answer.status {
@@ -168,7 +169,7 @@ impl HttpRegistry {
     }
 
     /// Returns what is known of an image, by its configuration: of an index by that of its first image.
-    async fn described(&self, question: Question<'_>, found: Found) -> Result<Resolved> {
+    async fn described(&self, question: &Question, found: Found) -> Result<Resolved> {
         let Found { digest, manifest: Manifest { media_type, labels, content } } = found;
         let mut resolved = Resolved::new(digest, media_type).with(|resolved| resolved.labels = labels);
         let content = match content {
@@ -206,7 +207,7 @@ impl HttpRegistry {
         Ok(resolved)
     }
 
-    async fn configuration(&self, question: Question<'_>, digest: &Digest) -> Result<Configuration> {
+    async fn configuration(&self, question: &Question, digest: &Digest) -> Result<Configuration> {
         let registry = question.at.registry.as_str();
         let body = self.blob(question, digest, ("the configuration of the image", CONFIGURATION_MAX)).await?;
         manifest::configuration(&body).ok_or_else(|| corrupt(registry, "is no configuration of an image"))
@@ -215,7 +216,7 @@ impl HttpRegistry {
     /// Reads a blob; beside its digest its name for errors, and the most bytes of it.
     pub(crate) async fn blob(
         &self,
-        question: Question<'_>,
+        question: &Question,
         digest: &Digest,
         (name, most): (&'static str, usize),
     ) -> Result<Vec<u8>> {
@@ -233,9 +234,8 @@ impl HttpRegistry {
         Ok(answer.body)
     }
 
-    async fn listed(&self, environment: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage> {
-        let at = Repository::of(repository, self.client.settings())?;
-        let question = Question { environment, image: repository, at: &at };
+    async fn listed(&self, question: &Question, query: &TagQuery) -> Result<TagPage> {
+        let at = &question.at;
         let place = query.after.as_ref().map(tags::Place::read);
         let place = match place {
             Some(None) => return Err(Error::invalid("the place in the list of tags is none of this list's")),
@@ -257,11 +257,13 @@ impl HttpRegistry {
 #[async_trait]
 impl Registry for HttpRegistry {
     async fn resolve(&self, environment: &Namespace, image: &ImageRef) -> Result<Resolved> {
-        self.bounded(environment, self.resolved(environment, image)).await
+        let answer = self.ask((environment, image), |question| async move { self.resolved(&question, image).await });
+        self.bounded(environment, answer).await
     }
 
     async fn tags(&self, environment: &Namespace, repository: &ImageRef, query: &TagQuery) -> Result<TagPage> {
-        self.bounded(environment, self.listed(environment, repository, query)).await
+        let answer = self.ask((environment, repository), |question| async move { self.listed(&question, query).await });
+        self.bounded(environment, answer).await
     }
 }
 

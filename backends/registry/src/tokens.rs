@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    hash::{BuildHasher, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -24,12 +25,20 @@ const LIFE: u64 = 60;
 /// The time before a token's end at which it is used no more.
 const MARGIN: Duration = Duration::from_secs(10);
 /// The time for which a challenge is kept.
-const CHALLENGE_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// The most authorizations, challenges and pauses, each, that are kept.
+const CHALLENGE_LIFE: Duration = Duration::from_secs(3600);
+/// The time for which it is kept which login was let in.
+const WAY_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// The most authorizations, challenges, ways and pauses, each, that are kept.
 const MOST: usize = 512;
 
 /// What an environment reads: a repository of a registry.
 pub(crate) type Place = (Namespace, String);
+
+/// What stands for a login in this process.
+pub(crate) type Mark = u64;
+
+/// What an authorization is for: a place, and the login; without one, for anyone.
+pub(crate) type Key = (Place, Option<Mark>);
 
 /// The header that authorizes a call, with its end.
 #[derive(Clone)]
@@ -41,10 +50,13 @@ pub(crate) struct Authorization {
 /// The authorizations that have not ended, the challenges that they met, and the registries that asked to be left alone.
 #[derive(Default)]
 pub(crate) struct Memory {
-    authorizations: Mutex<BTreeMap<Place, Authorization>>,
+    authorizations: Mutex<BTreeMap<Key, Authorization>>,
     /// What registries want of those who call, and the time at which that is forgotten.
     challenges: Mutex<BTreeMap<Place, (Challenge, Instant)>>,
+    /// The login of the platform that was let in last.
+    ways: Mutex<BTreeMap<Place, (Mark, Instant)>>,
     pauses: Mutex<BTreeMap<Place, Instant>>,
+    marks: RandomState,
 }
 
 /// An answer of a server of tokens.
@@ -114,21 +126,46 @@ pub(crate) fn request(
 }
 
 impl Memory {
+    /// Returns the mark of a login.
+    pub(crate) fn mark(&self, login: &Login) -> Mark {
+        match login {
+            Login::Password { user, password } => self.marks.hash_one((user, password.as_str())),
+            Login::Identity(token) => self.marks.hash_one(token.as_str()),
+        }
+    }
+
     /// Returns the authorization with which an environment was let in, if it has not ended.
-    pub(crate) fn authorization(&self, place: &Place) -> Option<Authorization> {
-        lock(&self.authorizations).get(place).filter(|authorization| Instant::now() < authorization.until).cloned()
+    pub(crate) fn authorization(&self, key: &Key) -> Option<Authorization> {
+        lock(&self.authorizations).get(key).filter(|authorization| Instant::now() < authorization.until).cloned()
     }
 
     /// Keeps an authorization.
-    pub(crate) fn keep(&self, place: Place, authorization: Authorization) {
+    pub(crate) fn keep(&self, key: Key, authorization: Authorization) {
         let mut kept = lock(&self.authorizations);
         make_room(&mut kept, |authorization| authorization.until);
-        kept.insert(place, authorization);
+        kept.insert(key, authorization);
     }
 
     /// Forgets an authorization that the registry refuses.
-    pub(crate) fn forget(&self, place: &Place) {
-        lock(&self.authorizations).remove(place);
+    pub(crate) fn forget(&self, key: &Key) {
+        lock(&self.authorizations).remove(key);
+    }
+
+    /// Returns which login of the platform was let in last.
+    pub(crate) fn way(&self, place: &Place) -> Option<Mark> {
+        lock(&self.ways).get(place).filter(|(_, until)| Instant::now() < *until).map(|(mark, _)| *mark)
+    }
+
+    /// Keeps which login of the platform was let in.
+    pub(crate) fn keep_way(&self, place: Place, mark: Mark) {
+        let mut kept = lock(&self.ways);
+        make_room(&mut kept, |(_, until)| *until);
+        kept.insert(place, (mark, Instant::now() + WAY_LIFE));
+    }
+
+    /// Forgets which login of the platform was let in.
+    pub(crate) fn forget_way(&self, place: &Place) {
+        lock(&self.ways).remove(place);
     }
 
     /// Returns the challenge that was last met.
@@ -164,7 +201,7 @@ impl Memory {
 }
 
 /// Removes what has ended, and of too many the one that ends first.
-fn make_room<T>(kept: &mut BTreeMap<Place, T>, end: impl Fn(&T) -> Instant) {
+fn make_room<K: Clone + Ord, T>(kept: &mut BTreeMap<K, T>, end: impl Fn(&T) -> Instant) {
     if kept.len() < MOST {
         return;
     }
@@ -229,28 +266,31 @@ mod tests {
     async fn authorizations_and_pauses_end_and_are_bounded() {
         let memory = Memory::default();
         let authorization = |body: &str| Authorization::bearer(body.as_bytes()).unwrap();
-        memory.keep(place(0), authorization(r#"{"token": "t", "expires_in": 40}"#));
+        memory.keep((place(0), None), authorization(r#"{"token": "t", "expires_in": 40}"#));
         memory.leave_alone(place(0), Duration::from_secs(30));
         tokio::time::advance(Duration::from_secs(29)).await;
-        assert!(memory.authorization(&place(0)).is_some() && memory.pause(&place(0)) == Some(Duration::from_secs(1)));
+        assert!(
+            memory.authorization(&(place(0), None)).is_some()
+                && memory.pause(&place(0)) == Some(Duration::from_secs(1))
+        );
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(memory.authorization(&place(0)).is_none() && memory.pause(&place(0)).is_none());
-        memory.keep(place(1), authorization(r#"{"token": "t", "expires_in": 3600}"#));
+        assert!(memory.authorization(&(place(0), None)).is_none() && memory.pause(&place(0)).is_none());
+        memory.keep((place(1), None), authorization(r#"{"token": "t", "expires_in": 3600}"#));
         tokio::time::advance(LIFE_MAX).await;
         assert!(
-            memory.authorization(&place(1)).is_none(),
+            memory.authorization(&(place(1), None)).is_none(),
             "no token lives for longer than a login that was taken back may"
         );
         for number in 0..2 * MOST {
-            memory.keep(place(number), authorization(r#"{"token": "t"}"#));
+            memory.keep((place(number), None), authorization(r#"{"token": "t"}"#));
             memory.leave_alone(place(number), Duration::from_secs(30));
             memory.keep_challenge(place(number), Challenge::Basic);
         }
         assert_eq!(memory.challenge(&place(2 * MOST - 1)), Some(Challenge::Basic));
         assert_eq!(lock(&memory.challenges).len(), MOST);
         assert_eq!((lock(&memory.authorizations).len(), lock(&memory.pauses).len()), (MOST, MOST));
-        assert!(memory.authorization(&place(2 * MOST - 1)).is_some());
-        memory.forget(&place(2 * MOST - 1));
-        assert!(memory.authorization(&place(2 * MOST - 1)).is_none());
+        assert!(memory.authorization(&(place(2 * MOST - 1), None)).is_some());
+        memory.forget(&(place(2 * MOST - 1), None));
+        assert!(memory.authorization(&(place(2 * MOST - 1), None)).is_none());
     }
 }

@@ -5,6 +5,9 @@ use rollhook_core::app::Source;
 /// The paths of pages within a repository, which labels name where an image is built from a part of one.
 const PARTS: [&str; 3] = ["/tree/", "/blob/", "/-/"];
 
+/// The hosts of which a label may name a repository: it is the words of the image's builder, and a link is what readers trust.
+const OF_LABELS: [&str; 4] = ["github.com", "gitlab.com", "bitbucket.org", "codeberg.org"];
+
 /// Returns the address of a commit's page; `None` for a host whose addresses are unknown, and a commit that is no hash.
 ///
 /// The source of an image app's commit is the one that its image's label names, if there is one.
@@ -18,6 +21,9 @@ pub(crate) fn commit(source: &Source, label: Option<&str>, commit: &str) -> Opti
         return None;
     }
     let (host, path) = repository(&url)?;
+    if *source == Source::Image && !OF_LABELS.contains(&host.as_str()) {
+        return None;
+    }
     let page = match host.as_str() {
         "bitbucket.org" => "commits",
         host if host.contains("gitlab") => "-/commit",
@@ -96,6 +102,7 @@ mod tests {
             "https://gitlab.com/shop/api/-/tree/main",
             "https://github.com/shop/api?x=\"onclick=x",
             "http://github.com/shop/api",
+            "https://github.evil.example/shop/api",
             "javascript://github.com/shop/api",
             "shop/api",
         ] {

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use rollhook_api::{
-    App, Deploy, Lock, WorkloadState,
+    App, Deploy, ImageLabels, Lock, WorkloadState,
     time::{absolute, ago},
     words::{cause, predicate, short_commit, short_image},
 };
@@ -194,8 +194,9 @@ impl Commit {
     /// Returns the commit of an entry; `None` if neither its caller nor its image names one.
     pub(crate) fn of(app: &App, deploy: &Deploy) -> Option<Self> {
         let commit = deploy.shown_commit()?;
-        // An image that was built from another commit may come from another repository.
-        let labels = deploy.labels.as_deref().filter(|_| deploy.other_commit().is_none());
+        // Labels that do not name the commit may be those of a base image, from another repository.
+        let is_named = |labels: &&ImageLabels| labels.commit().is_some() && deploy.other_commit().is_none();
+        let labels = deploy.labels.as_deref().filter(is_named);
         let link = git_link::commit(&app.source, labels.and_then(|labels| labels.source.as_deref()), commit);
         Some(Self { short: escaped(&short_commit(commit)), full: escaped(commit), link })
     }

@@ -1,12 +1,15 @@
 //! The Secrets with which the pods of a namespace pull the images of a repository.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use rollhook_core::image::ImageRef;
 use serde::Deserialize;
 
-/// The most names of either kind that are kept.
-const NAMES: usize = 4;
+/// The most names of Secrets that are kept, of one workload and of a namespace.
+const NAMES: usize = 16;
+/// The most workloads of a namespace that are kept.
+const WORKLOADS: usize = 2_000;
 
-/// A pod, or a workload that makes pods, as far as it says how their images are pulled.
+/// A workload that makes pods, or a pod, as far as it says how images are pulled.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ListedPuller {
@@ -19,6 +22,7 @@ struct Spec {
     containers: Option<Vec<Named>>,
     init_containers: Option<Vec<Named>>,
     image_pull_secrets: Option<Vec<Named>>,
+    selector: Option<LabelSelector>,
     /// The pods of a workload or of a Job.
     template: Option<Box<ListedPuller>>,
     /// The Jobs of a CronJob.
@@ -33,60 +37,67 @@ struct Named {
     image: String,
 }
 
-impl Spec {
-    fn of_pods(&self) -> &Self {
-        match self.job_template.as_ref().or(self.template.as_ref()) {
-            Some(inner) => inner.spec.of_pods(),
-            None => self,
-        }
-    }
-
-    fn has_image_of(&self, repository: &str) -> bool {
-        let mut containers = self.containers.iter().chain(&self.init_containers).flatten();
-        let of = |container: &Named| Some(container.image.parse::<ImageRef>().ok()?.canonical_repository());
-        containers.any(|container| of(container).as_deref() == Some(repository))
-    }
+/// A workload, or a pod, with what it pulls.
+#[derive(Clone, Debug)]
+pub(crate) struct Puller {
+    repositories: Vec<String>,
+    /// The names of the Secrets; empty: those of its service account, which stand in its pods.
+    pub(crate) secrets: Vec<String>,
+    /// The selector of its pods; a CronJob and a pod have none.
+    pub(crate) selector: Option<LabelSelector>,
 }
 
-/// The names of the Secrets with which the images of a repository may be pulled.
-#[derive(Default)]
-pub(crate) struct PullSecretNames {
-    repository: String,
-    /// Those of pods with an image of the repository.
-    of_repository: Vec<String>,
-    /// Those of other pods.
-    others: Vec<String>,
-}
-
-impl PullSecretNames {
-    /// Returns an empty list of the Secrets for an image.
-    pub(crate) fn new(image: &ImageRef) -> Self {
-        Self { repository: image.canonical_repository(), ..Self::default() }
-    }
-
-    /// Adds what a page of a list names.
-    pub(crate) fn add(&mut self, page: Vec<ListedPuller>) {
-        for listed in page {
-            let pods = listed.spec.of_pods();
-            let names = if pods.has_image_of(&self.repository) { &mut self.of_repository } else { &mut self.others };
-            for secret in pods.image_pull_secrets.iter().flatten() {
-                if names.len() < NAMES && !secret.name.is_empty() && !names.contains(&secret.name) {
-                    names.push(secret.name.clone());
-                }
+impl From<ListedPuller> for Puller {
+    fn from(listed: ListedPuller) -> Self {
+        let selector = listed.spec.selector.clone();
+        let pods = of_pods(listed.spec);
+        let containers = pods.containers.into_iter().chain(pods.init_containers).flatten();
+        let of = |container: Named| Some(container.image.parse::<ImageRef>().ok()?.canonical_repository());
+        let mut repositories: Vec<String> = containers.filter_map(of).collect();
+        repositories.dedup();
+        let mut secrets: Vec<String> = Vec::new();
+        for Named { name, .. } in pods.image_pull_secrets.into_iter().flatten() {
+            if secrets.len() < NAMES && !name.is_empty() && !secrets.contains(&name) {
+                secrets.push(name);
             }
         }
+        Self { repositories, secrets, selector }
+    }
+}
+
+fn of_pods(mut spec: Spec) -> Spec {
+    match spec.job_template.take().or_else(|| spec.template.take()) {
+        Some(inner) => of_pods(inner.spec),
+        None => spec,
+    }
+}
+
+/// The workloads of a namespace.
+#[derive(Debug, Default)]
+pub(crate) struct Pullers(Vec<Puller>);
+
+impl Pullers {
+    /// Adds a page of a list.
+    pub(crate) fn add(&mut self, page: Vec<ListedPuller>) {
+        let room = WORKLOADS - self.0.len();
+        self.0.extend(page.into_iter().take(room).map(Puller::from));
     }
 
-    /// Returns whether a pod with an image of the repository names one.
-    pub(crate) fn has_own(&self) -> bool {
-        !self.of_repository.is_empty()
+    /// Returns the workloads with an image of the same repository.
+    pub(crate) fn of(&self, image: &ImageRef) -> impl Iterator<Item = &Puller> {
+        let repository = image.canonical_repository();
+        self.0.iter().filter(move |puller| puller.repositories.contains(&repository))
     }
 
-    /// Returns the names, those of pods with an image of the repository first.
-    pub(crate) fn into_names(self) -> Vec<String> {
-        let Self { of_repository, others, .. } = self;
-        let others = others.into_iter().filter(|name| !of_repository.contains(name)).collect();
-        [of_repository, others].concat()
+    /// Returns the names of the Secrets of all workloads, each once.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for name in self.0.iter().flat_map(|puller| &puller.secrets) {
+            if names.len() < NAMES && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
     }
 }
 
@@ -101,30 +112,38 @@ mod tests {
         json!({"containers": [{"name": "app", "image": image}], "initContainers": null, "imagePullSecrets": secrets})
     }
 
-    fn names(listed: Vec<Value>) -> Vec<String> {
-        let mut names = PullSecretNames::new(&"registry.example.com/shop/api:v2".parse().unwrap());
-        names.add(listed.into_iter().map(|listed| serde_json::from_value(listed).unwrap()).collect());
-        names.into_names()
+    fn pullers(listed: Vec<Value>) -> Pullers {
+        let mut pullers = Pullers::default();
+        pullers.add(listed.into_iter().map(|listed| serde_json::from_value(listed).unwrap()).collect());
+        pullers
     }
 
     #[test]
-    fn secrets_of_the_same_repository_come_first() {
-        let deployment =
-            json!({"spec": {"template": {"spec": pods("registry.example.com/shop/web:v1", &["web", "both"])}}});
-        let job = json!({"spec": {"template": {"spec": pods("registry.example.com/shop/api@sha256:00", &["late"])}}});
+    fn secrets_of_a_workload_are_those_of_its_pods() {
+        let selector = json!({"matchLabels": {"app": "web"}});
+        let web = pods("registry.example.com/shop/web:v1", &["web", "both", "", "web"]);
+        let deployment = json!({"spec": {"selector": selector, "template": {"spec": web}}});
         let cron = json!({"metadata": {"name": "nightly"}, "spec": {"jobTemplate": {"spec": {"template": {
             "spec": pods("registry.example.com/shop/api:v1", &["api", "both"]),
         }}}}});
-        let pod = json!({"spec": pods("REGISTRY", &["late", ""])});
-        assert_eq!(names(vec![deployment, job, cron, pod]), ["api", "both", "web", "late"]);
+        let bare = json!({"spec": {"template": {"spec": pods("registry.example.com/shop/api:v1", &[])}}});
+        let all = pullers(vec![deployment, cron, bare, json!({"spec": pods("REGISTRY", &["pod"])})]);
+        assert_eq!(all.secrets(), ["web", "both", "api", "pod"]);
+        let of = |image: &str| -> Vec<Vec<String>> {
+            all.of(&image.parse().unwrap()).map(|puller| puller.secrets.clone()).collect()
+        };
+        assert_eq!(of("registry.example.com/shop/api:v2"), [vec!["api", "both"], vec![]]);
+        assert_eq!(of("registry.example.com/shop/web"), [["web", "both"]]);
+        assert!(of("registry.example.com/shop").is_empty());
+        assert!(all.of(&"registry.example.com/shop/web".parse().unwrap()).all(|puller| puller.selector.is_some()));
     }
 
     #[test]
-    fn pods_without_secrets_name_none_and_many_names_are_cut() {
-        let many: Vec<String> = (0..9).map(|number| format!("s{number}")).collect();
+    fn what_names_none_has_none_and_many_names_are_cut() {
+        let many: Vec<String> = (0..20).map(|number| format!("s{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let bare = json!({"spec": {"containers": [{"name": "app"}], "imagePullSecrets": null}});
-        assert_eq!(names(vec![json!({}), bare.clone(), json!({"spec": {"template": {}}})]), [""; 0]);
-        assert_eq!(names(vec![bare, json!({"spec": pods("api:v1", &many)})]), ["s0", "s1", "s2", "s3"]);
+        assert_eq!(pullers(vec![json!({}), bare, json!({"spec": {"template": {}}})]).secrets(), [""; 0]);
+        assert_eq!(pullers(vec![json!({"spec": pods("api:v1", &many)})]).secrets().len(), NAMES);
     }
 }

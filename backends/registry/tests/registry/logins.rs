@@ -155,46 +155,106 @@ async fn what_a_registry_wants_may_change() {
     assert_eq!(server.lines().iter().filter(|line| line.contains("/token")).count(), 4, "{:?}", server.lines());
 }
 
-/// The logins of a cluster: `config.json` texts, or none while it is away.
+/// The logins of a cluster: `config.json` texts, or none while it is away; and how often it was asked.
 #[derive(Debug)]
-struct Cluster(Option<Vec<String>>);
+struct Cluster(Option<Vec<String>>, AtomicUsize);
+
+impl Cluster {
+    fn new(texts: Option<Vec<String>>) -> Arc<Self> {
+        Arc::new(Self(texts, AtomicUsize::new(0)))
+    }
+
+    fn asked(&self) -> usize {
+        self.1.load(Ordering::SeqCst)
+    }
+}
 
 #[async_trait]
 impl PlatformLogins for Cluster {
     async fn logins(&self, _: &Namespace, _: &ImageRef) -> Result<Vec<Logins>> {
+        self.1.fetch_add(1, Ordering::SeqCst);
         let away = || Error::Unavailable { what: "the cluster is away".to_owned(), cause: None };
         let texts = self.0.as_ref().ok_or_else(away)?;
         Ok(texts.iter().map(|text| Logins::without_programs(text)).collect())
     }
 }
 
+fn nowhere() -> LoginFiles {
+    LoginFiles::At("/nonexistent/config.json".into())
+}
+
+/// The words of eve with the password p.
+const EVE: &str = "Basic ZXZlOnA=";
+
+/// The logins of eve and of ada for a server, in this order.
+fn both(server: &Server) -> Vec<String> {
+    let config = |login: Value| json!({ "auths": { &server.address.to_string(): login } }).to_string();
+    vec![config(json!({ "username": "eve", "password": "p" })), config(ada())]
+}
+
+/// Starts a registry that answers all but ada so, and asks for a password where somebody gives none.
+fn for_ada(others: u16, nobody: u16) -> Server {
+    Server::answering(move |asked| {
+        let status = match asked.authorization() {
+            BASIC => return Image::new().answer(asked),
+            "" => nobody,
+            _ => others,
+        };
+        let body = r#"{"errors": [{"code": "NAME_UNKNOWN"}]}"#;
+        Answer::status(status).header("www-authenticate", "Basic realm=\"r\"").body(body)
+    })
+}
+
 #[tokio::test]
 async fn logins_of_the_platform_are_tried_in_their_order_where_the_operator_has_none() {
-    let server = Server::answering(|asked| {
-        if asked.authorization() == BASIC {
-            return Image::new().answer(asked);
+    for others in [401, 403, 404] {
+        let server = for_ada(others, 401);
+        let cluster = Cluster::new(Some(both(&server)));
+        let reader = Reader::on(cluster.clone(), nowhere());
+        reader.resolve(&at(&server)).await.unwrap();
+        let logins = |from: usize| -> Vec<String> {
+            let asked = server.asked().into_iter().skip(from).map(|asked| asked.authorization().to_owned());
+            asked.filter(|login| !login.is_empty()).collect()
+        };
+        let first = logins(0);
+        assert!(first.starts_with(&[EVE.to_owned()]) && first.last().unwrap() == BASIC, "{others}: {first:?}");
+        // What was let in comes first from then on, and its authorization is kept.
+        let before = server.asked().len();
+        for _ in 0..3 {
+            reader.resolve(&at(&server)).await.unwrap();
         }
-        Answer::status(401).header("www-authenticate", "Basic realm=\"r\"")
-    });
-    let config = |login: Value| json!({ "auths": { &server.address.to_string(): login } }).to_string();
-    let eve = config(json!({ "username": "eve", "password": "p" }));
+        assert_eq!(logins(before), [BASIC; 3], "{others}");
+        assert_eq!(cluster.asked(), 1, "{others}");
+    }
+}
+
+#[tokio::test]
+async fn login_of_the_platform_that_sees_nothing_is_no_proof_that_there_is_nothing() {
+    let server = for_ada(404, 401);
+    let eve = both(&server).swap_remove(0);
     let other = json!({ "auths": { "r.example.com": ada() } }).to_string();
-    let cluster = |texts: Option<Vec<String>>| Arc::new(Cluster(texts));
-    let nowhere = || LoginFiles::At("/nonexistent/config.json".into());
-    let both = cluster(Some(vec![other.clone(), eve.clone(), config(ada())]));
-    Reader::on(both, nowhere()).resolve(&at(&server)).await.unwrap();
-    let asked: Vec<String> = server.asked().iter().map(|asked| asked.authorization().to_owned()).collect();
-    assert_eq!(asked[..3], ["", "Basic ZXZlOnA=", BASIC]);
-    let refused = Reader::on(cluster(Some(vec![eve])), nowhere()).resolve(&at(&server)).await.unwrap_err();
-    assert!(matches!(refused, Error::Denied { .. }), "{}", refused.chain());
-    let none = Reader::on(cluster(Some(vec![other])), nowhere()).resolve(&at(&server)).await.unwrap_err();
-    assert!(matches!(none, Error::Denied { .. }), "{}", none.chain());
-    let away = Reader::on(cluster(None), nowhere()).resolve(&at(&server)).await.unwrap_err();
+    for texts in [vec![eve], vec![other], Vec::new()] {
+        let error = Reader::on(Cluster::new(Some(texts)), nowhere()).resolve(&at(&server)).await.unwrap_err();
+        assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
+    }
+    let away = Reader::on(Cluster::new(None), nowhere()).resolve(&at(&server)).await.unwrap_err();
     assert!(away.is_unavailable(), "{}", away.chain());
+}
+
+#[tokio::test]
+async fn platform_is_asked_for_no_image_that_anyone_or_the_operator_may_read() {
+    let cluster = Cluster::new(None);
+    let open = with_tokens(100, |_| token());
+    let reader = Reader::on(cluster.clone(), nowhere());
+    for _ in 0..2 {
+        reader.resolve(&at(&open)).await.unwrap();
+    }
+    let closed = for_ada(403, 401);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.json");
-    fs::write(&file, config(ada())).unwrap();
-    Reader::on(cluster(None), LoginFiles::At(file)).resolve(&at(&server)).await.unwrap();
+    fs::write(&file, both(&closed).swap_remove(1)).unwrap();
+    Reader::on(cluster.clone(), LoginFiles::At(file)).resolve(&at(&closed)).await.unwrap();
+    assert_eq!(cluster.asked(), 0);
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ impl ImageLabels {
     }
 
     /// Returns the commit that the image was built from, as it says; `None` if the label is missing, or is no commit.
-    fn commit(&self) -> Option<&str> {
+    pub fn commit(&self) -> Option<&str> {
         self.revision.as_deref().filter(|label| label.parse::<Commit>().is_ok())
     }
 }

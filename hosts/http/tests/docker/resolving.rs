@@ -1,8 +1,7 @@
 //! Images whose tags become digests at the machine's registry before anything is touched.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, process::Command};
 
-use rollhook_api::Deploy;
 use rollhook_testing::{App, Reply, beds::script, server, test_name, until};
 use serde_json::{Value, json};
 
@@ -105,8 +104,6 @@ fn tag_that_was_never_pushed_fails_with_the_nearest_and_touches_nothing() {
     let failed = bench.fails(&app, &image.replace("v1.4.2", "v1.42"));
     assert_eq!(failed["reason"], "image-not-found", "{failed}");
     assert!(failed["message"].as_str().unwrap().contains("nearest: v1.4.2"), "{failed}");
-    let took = |entry: Deploy| entry.updated_at.since(entry.created_at);
-    assert!(serde_json::from_value(failed.clone()).map(took).unwrap() < Duration::from_secs(10), "{failed}");
     let unknown = bench.fails(&app, &image.replace(&name, &bench.name("wbe")));
     assert!(unknown["message"].as_str().unwrap().contains("has no repository"), "{unknown}");
     let after = bench.inspect(&name).unwrap();
