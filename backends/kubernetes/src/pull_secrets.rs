@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ use k8s_openapi::api::{
 use kube::{Api, api::ListParams, core::NamespaceResourceScope};
 use rollhook_core::{Error, Result, app::Namespace, image::ImageRef};
 use rollhook_registry_logins::{Logins, PlatformLogins};
+use tokio::{sync, time::Instant};
 
 use crate::{
     bounded,
@@ -42,7 +43,7 @@ pub struct PullSecrets {
 }
 
 /// The workloads of a namespace, which one caller at a time reads.
-type Slot = tokio::sync::Mutex<Option<(Instant, Arc<Pullers>)>>;
+type Slot = sync::Mutex<Option<(Instant, Arc<Pullers>)>>;
 
 impl fmt::Debug for PullSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

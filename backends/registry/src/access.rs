@@ -31,7 +31,8 @@ impl HttpRegistry {
         let settings = self.client.settings();
         let at = Repository::of(image, settings)?;
         let ask_as = |access| {
-            attempt(Question { environment: environment.clone(), image: image.clone(), at: at.clone(), access })
+            let question = Question { environment: environment.clone(), image: image.clone(), at: at.clone(), access };
+            Box::pin(attempt(question))
         };
         let Some(platform) = &settings.platform else { return ask_as(Access::Own).await };
         let memory = self.client.memory();
@@ -92,10 +93,9 @@ fn is_refusal(error: &Error) -> bool {
 /// `Unavailable` if the platform does not show them: what the registry would answer with them is not known.
 async fn logins(platform: &dyn PlatformLogins, environment: &Namespace, image: &ImageRef) -> Result<Vec<Login>> {
     let shown = platform.logins(environment, image).await;
-    let shown = shown.map_err(|error| match error {
-        Error::Unavailable { .. } => error,
-        error => Error::unavailable("the logins with which the platform pulls the image cannot be read", error),
-    })?;
+    let unknown = "the logins with which the platform pulls the image cannot be read";
+    let shown =
+        shown.map_err(|error| if error.is_unavailable() { error } else { Error::unavailable(unknown, error) })?;
     let mut found = Vec::new();
     for logins in shown {
         // An entry without a login is none.
