@@ -19,17 +19,18 @@ use rollhook_registry_logins::{Logins, PlatformLogins};
 use tokio::{sync, time::Instant};
 
 use crate::{
-    bounded,
     client::{Cluster, parsed},
     error::classify,
-    lock,
+    for_app, lock,
     rules::pull_secrets::{ListedPuller, Puller, Pullers},
 };
 
 /// The time for which the workloads of a namespace are kept.
 const KEPT: Duration = Duration::from_secs(60);
-/// The most namespaces that are kept.
-const NAMESPACES: usize = 256;
+/// The time after which they are read anew where they name no Secret for an image.
+const FRESH: Duration = Duration::from_secs(2);
+/// The most Secrets that are read for an image.
+const SECRETS: usize = 16;
 /// The most workloads of one repository whose pods are read for the Secrets of their service account.
 const ACCOUNTS: usize = 2;
 
@@ -57,35 +58,47 @@ impl PullSecrets {
     }
 
     async fn read(&self, namespace: &str, image: &ImageRef) -> Result<Vec<Logins>> {
-        let pullers = self.pullers(namespace).await?;
+        let (pullers, is_fresh) = self.pullers(namespace, KEPT).await?;
+        let is_known = pullers.of(image).next().is_some();
+        let found = if is_known || is_fresh { self.logins(namespace, &pullers, image).await? } else { Vec::new() };
+        if is_fresh || !found.is_empty() {
+            return Ok(found);
+        }
+        // The workload may have come, or may have got its Secrets, since.
+        let (pullers, _) = self.pullers(namespace, FRESH).await?;
+        self.logins(namespace, &pullers, image).await
+    }
+
+    async fn logins(&self, namespace: &str, pullers: &Pullers, image: &ImageRef) -> Result<Vec<Logins>> {
         let mut own: Vec<String> = pullers.of(image).flat_map(|puller| puller.secrets.clone()).collect();
         if own.is_empty() {
             for selector in pullers.of(image).filter_map(|puller| puller.selector.as_ref()).take(ACCOUNTS) {
                 let one = ListParams::default().labels_from(&parsed(selector)?).limit(1);
                 let pods = Api::<Pod>::namespaced(self.cluster.lists().clone(), namespace).list(&one).await;
-                let pods = serde_json::to_value(pods.map_err(classify)?.items.pop());
-                let pod = pods.ok().and_then(|pod| serde_json::from_value::<ListedPuller>(pod).ok());
+                let pod = serde_json::to_value(pods.map_err(classify)?.items.pop());
+                let pod = pod.ok().and_then(|pod| serde_json::from_value::<ListedPuller>(pod).ok());
                 own.extend(pod.into_iter().flat_map(|pod| Puller::from(pod).secrets));
             }
         }
         own.sort();
         own.dedup();
-        let logins = self.logins_of(namespace, own.clone(), image).await?;
+        let logins = self.logins_of(namespace, &own, image).await?;
         if !logins.is_empty() {
             return Ok(logins);
         }
-        let others = pullers.secrets().into_iter().filter(|name| !own.contains(name)).collect();
-        self.logins_of(namespace, others, image).await
+        let others: Vec<String> = pullers.secrets().into_iter().filter(|name| !own.contains(name)).collect();
+        self.logins_of(namespace, &others, image).await
     }
 
     /// Returns the logins of Secrets that have one for the image.
-    async fn logins_of(&self, namespace: &str, names: Vec<String>, image: &ImageRef) -> Result<Vec<Logins>> {
-        let mut found = Vec::new();
-        for name in names {
-            let secret = match self.cluster.find::<Secret>(namespace, &name).await {
+    async fn logins_of(&self, namespace: &str, names: &[String], image: &ImageRef) -> Result<Vec<Logins>> {
+        let (mut found, mut unread) = (Vec::new(), None);
+        for name in names.iter().take(SECRETS) {
+            let secret = match self.cluster.find::<Secret>(namespace, name).await {
                 Ok(secret) => secret,
-                Err(error @ Error::Invalid { .. }) => {
+                Err(error @ (Error::Invalid { .. } | Error::Denied { .. })) => {
                     tracing::debug!(namespace, name, error = %error.chain(), "reading a pull secret failed");
+                    unread.get_or_insert(error);
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -95,14 +108,15 @@ impl PullSecrets {
                 found.push(logins);
             }
         }
-        Ok(found)
+        unread.filter(|_| found.is_empty()).map_or(Ok(found), Err)
     }
 
-    async fn pullers(&self, namespace: &str) -> Result<Arc<Pullers>> {
+    /// Returns the workloads of a namespace as they were at most so long ago, and whether that is a moment.
+    async fn pullers(&self, namespace: &str, age: Duration) -> Result<(Arc<Pullers>, bool)> {
         let slot = self.slot(namespace);
         let mut slot = slot.lock().await;
-        if let Some((_, known)) = slot.as_ref().filter(|(at, _)| at.elapsed() < KEPT) {
-            return Ok(Arc::clone(known));
+        if let Some((at, known)) = slot.as_ref().filter(|(at, _)| at.elapsed() < age) {
+            return Ok((Arc::clone(known), at.elapsed() < FRESH));
         }
         let mut pullers = Pullers::default();
         self.list::<Deployment>(namespace, &mut pullers).await?;
@@ -111,13 +125,16 @@ impl PullSecrets {
         self.list::<CronJob>(namespace, &mut pullers).await?;
         let pullers = Arc::new(pullers);
         *slot = Some((Instant::now(), Arc::clone(&pullers)));
-        Ok(pullers)
+        Ok((pullers, true))
     }
 
     fn slot(&self, namespace: &str) -> Arc<Slot> {
         let mut known = lock(&self.known);
-        if known.len() >= NAMESPACES && !known.contains_key(namespace) {
-            known.retain(|_, slot| Arc::strong_count(slot) > 1);
+        if !known.contains_key(namespace) {
+            let is_kept = |slot: &Slot| {
+                slot.try_lock().is_ok_and(|slot| slot.as_ref().is_some_and(|(at, _)| at.elapsed() < KEPT))
+            };
+            known.retain(|_, slot| Arc::strong_count(slot) > 1 || is_kept(slot));
         }
         Arc::clone(known.entry(namespace.to_owned()).or_default())
     }
@@ -134,7 +151,7 @@ impl PullSecrets {
 #[async_trait]
 impl PlatformLogins for PullSecrets {
     async fn logins(&self, environment: &Namespace, image: &ImageRef) -> Result<Vec<Logins>> {
-        bounded(self.read(environment.as_str(), image)).await
+        for_app(self.read(environment.as_str(), image)).await
     }
 }
 

@@ -57,22 +57,30 @@ impl HttpRegistry {
             }
             Some(_) => {}
         }
-        let mut logins = logins(platform.as_ref(), environment, image).await?;
+        let mut logins = match logins(platform.as_ref(), environment, image).await {
+            Ok(logins) => logins,
+            // Anyone may read the image by now, as far as is known.
+            Err(error) if way.is_some() => return ask_as(Access::Own).await.or(Err(error)),
+            Err(error) => return Err(error),
+        };
         // The one that was let in before comes first.
         logins.sort_by_key(|login| Some(memory.mark(login)) != way);
+        let mut other = None;
         for login in logins.into_iter().take(LOGINS) {
             let mark = memory.mark(&login);
             match ask_as(Access::Platform(login)).await {
                 Err(error) if is_refusal(&error) => {}
+                // A registry may answer with its page for a sign-in.
+                Err(error @ (Error::Corrupt { .. } | Error::Invalid { .. })) => drop(other.get_or_insert(error)),
                 answer => {
-                    if !answer.as_ref().is_err_and(Error::is_unavailable) {
+                    if matches!(answer, Ok(_) | Err(Error::NotFound(_))) {
                         memory.keep_way(place, mark);
                     }
                     return answer;
                 }
             }
         }
-        match refusal {
+        match other.or(refusal) {
             Some(refusal) => Err(refusal),
             None => {
                 memory.forget_way(&place);

@@ -11,7 +11,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    client::{Document, Question},
+    client::{Answer, Document, Question},
     failure::{self, corrupt},
     manifest,
     registry::{HttpRegistry, manifest_at, verified},
@@ -122,6 +122,7 @@ impl HttpRegistry {
             match answer.status {
                 StatusCode::OK if manifest::media_type(&answer.headers) == Some(INDEX) => {}
                 StatusCode::OK => return Ok(None),
+                StatusCode::NOT_FOUND if hides(question, &answer) => return Err(Error::NotFound(Entity::Repository)),
                 status if status.is_client_error() && listed.is_empty() => return Ok(None),
                 _ => return Err(answer.refusal(registry)),
             }
@@ -163,6 +164,7 @@ impl HttpRegistry {
         let answer = self.client.call(question, &manifest_at(Method::GET, reference)).await?;
         match answer.status {
             StatusCode::OK => {}
+            StatusCode::NOT_FOUND if hides(question, &answer) => return Err(Error::NotFound(Entity::Repository)),
             StatusCode::NOT_FOUND if failure::code(&answer.body).is_some() => return Ok(None),
             // The answer of a proxy whose registry is away means nothing.
             StatusCode::NOT_FOUND => {
@@ -176,6 +178,11 @@ impl HttpRegistry {
         }
         Ok(Some(answer.body))
     }
+}
+
+/// Returns whether a registry may hide the repository from one of the platform's logins.
+fn hides(question: &Question, answer: &Answer) -> bool {
+    !question.access.is_own() && failure::code(&answer.body).as_deref() == Some("NAME_UNKNOWN")
 }
 
 /// Returns the tag at which the artifacts of a digest are listed where a registry has no call for it.

@@ -73,6 +73,18 @@ pub(crate) enum Access {
     Kept(Mark),
 }
 
+impl Access {
+    /// Returns whether a refusal may mean that what was kept has ended.
+    pub(crate) fn may_have_ended(&self) -> bool {
+        matches!(self, Self::Kept(_))
+    }
+
+    /// Returns whether a registry that hides what a caller may not see shows all of the repository.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Own)
+    }
+}
+
 /// A document that is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
@@ -182,11 +194,8 @@ impl Client {
     }
 
     /// Returns whether the registry lets this server read as anybody may: from such a caller it may hide what it has.
-    pub(crate) async fn is_anonymous(&self, question: &Question) -> bool {
-        let Question { environment, image, access, .. } = question;
-        matches!(access, Access::Own)
-            && self.memory.authorization(&self.key(question)).is_some()
-            && matches!(self.settings.logins.login(environment, image).await, Ok(None))
+    pub(crate) fn is_anonymous(&self, question: &Question) -> bool {
+        self.memory.authorization(&self.key(question)).is_some_and(|authorization| authorization.is_anonymous)
     }
 
     /// Returns under what the authorization of a question is kept.
@@ -206,8 +215,10 @@ impl Client {
         let made = if kept.is_none() { self.expected(question, &key.0).await } else { None };
         let answer = self.follow(at, document, kept.or_else(|| made.clone())).await?;
         if answer.status != StatusCode::UNAUTHORIZED || !answer.is_own {
-            if let Some(made) = made.filter(|_| answer.status != StatusCode::FORBIDDEN) {
-                self.memory.keep(key, made);
+            match made {
+                _ if answer.status == StatusCode::FORBIDDEN && answer.is_own => self.memory.forget(&key),
+                Some(made) => self.memory.keep(key, made),
+                None => {}
             }
             return Ok(answer);
         }
@@ -261,7 +272,7 @@ impl Client {
                 let answer = self.exchange(at, request, SHORT).await.map_err(|error| unanswered(registry, error))?;
                 match answer.status {
                     StatusCode::OK if !answer.is_whole => Err(too_long(registry, "the token", SHORT)),
-                    StatusCode::OK => Authorization::bearer(&answer.body)
+                    StatusCode::OK => Authorization::bearer(&answer.body, login.is_none())
                         .ok_or_else(|| corrupt(registry, "has no token where there should be one")),
                     // Servers of tokens refuse logins in many ways.
                     status if status.is_client_error() => {

@@ -105,8 +105,10 @@ impl HttpRegistry {
         if let Some(known) = self.known.get(&at.name(), &found.digest) {
             return Ok(known);
         }
-        let resolved = self.described(question, found).await?;
-        self.known.put(&at.name(), &resolved);
+        let (resolved, is_whole) = self.described(question, found).await?;
+        if is_whole {
+            self.known.put(&at.name(), &resolved);
+        }
         Ok(resolved)
     }
 
@@ -135,7 +137,7 @@ impl HttpRegistry {
                 Error::Unavailable { what, cause: None }
             }
             Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
-                if self.client.is_anonymous(question).await {
+                if self.client.is_anonymous(question) {
                     return failure::denied(registry, "it shows no such repository to those without a login");
                 }
                 Error::NotFound(Entity::Repository)
@@ -168,21 +170,25 @@ impl HttpRegistry {
         }
     }
 
-    /// Returns what is known of an image, by its configuration: of an index by that of its first image.
-    async fn described(&self, question: &Question, found: Found) -> Result<Resolved> {
+    /// Returns what is known of an image, by its configuration: of an index by that of its first image. Returns also whether that is
+    /// all that can be known.
+    async fn described(&self, question: &Question, found: Found) -> Result<(Resolved, bool)> {
         let Found { digest, manifest: Manifest { media_type, labels, content } } = found;
         let mut resolved = Resolved::new(digest, media_type).with(|resolved| resolved.labels = labels);
         let content = match content {
             Content::Index { platforms, first } => {
                 resolved.platforms = platforms;
-                let Some(first) = first else { return Ok(resolved) };
+                let Some(first) = first else { return Ok((resolved, true)) };
                 match self.manifest(question, first.as_str()).await {
                     Ok(image) => {
                         resolved.labels = resolved.labels.or_those(image.manifest.labels);
                         image.manifest.content
                     }
                     // Registries keep indexes of which some images were removed.
-                    Err(Error::NotFound(_) | Error::Unavailable { .. } | Error::Denied { .. }) => return Ok(resolved),
+                    Err(Error::NotFound(_)) => return Ok((resolved, true)),
+                    Err(Error::Unavailable { .. } | Error::Denied { .. }) if !question.access.may_have_ended() => {
+                        return Ok((resolved, false));
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -195,7 +201,11 @@ impl HttpRegistry {
             let configuration = match self.configuration(question, &configuration).await {
                 Ok(configuration) => configuration,
                 // What the image says of itself may lie elsewhere, where this server is not let in: the digest is known all the same.
-                Err(Error::Unavailable { .. } | Error::Denied { .. } | Error::Invalid { .. }) => return Ok(resolved),
+                Err(Error::Unavailable { .. } | Error::Denied { .. } | Error::Invalid { .. })
+                    if !question.access.may_have_ended() =>
+                {
+                    return Ok((resolved, false));
+                }
                 Err(error) => return Err(error),
             };
             let platform: Option<Platform> = configuration.platform.clone();
@@ -204,7 +214,7 @@ impl HttpRegistry {
             }
             resolved.labels = resolved.labels.or(configuration.labels());
         }
-        Ok(resolved)
+        Ok((resolved, true))
     }
 
     async fn configuration(&self, question: &Question, digest: &Digest) -> Result<Configuration> {

@@ -44,6 +44,8 @@ pub(crate) type Key = (Place, Option<Mark>);
 #[derive(Clone)]
 pub(crate) struct Authorization {
     pub(crate) header: HeaderValue,
+    /// Whether it is a token that anyone gets.
+    pub(crate) is_anonymous: bool,
     until: Instant,
 }
 
@@ -74,10 +76,10 @@ impl fmt::Debug for Authorization {
 }
 
 impl Authorization {
-    fn new(text: &Zeroizing<String>, life: Duration) -> Option<Self> {
+    fn new(text: &Zeroizing<String>, life: Duration, is_anonymous: bool) -> Option<Self> {
         let mut header = HeaderValue::from_str(text).ok()?;
         header.set_sensitive(true);
-        Some(Self { header, until: Instant::now() + life.min(LIFE_MAX) })
+        Some(Self { header, is_anonymous, until: Instant::now() + life.min(LIFE_MAX) })
     }
 
     /// Returns the authorization of a login itself; `None` if it is a token for a server of tokens.
@@ -85,16 +87,16 @@ impl Authorization {
         let Login::Password { user, password } = login else { return None };
         let both = Zeroizing::new(format!("{user}:{}", **password));
         let text = Zeroizing::new(format!("Basic {}", *Zeroizing::new(BASE64_STANDARD.encode(both.as_bytes()))));
-        Self::new(&text, Duration::from_secs(LIFE))
+        Self::new(&text, Duration::from_secs(LIFE), false)
     }
 
     /// Returns the authorization of a server of tokens' answer; `None` if it has no token.
-    pub(crate) fn bearer(body: &[u8]) -> Option<Self> {
+    pub(crate) fn bearer(body: &[u8], is_anonymous: bool) -> Option<Self> {
         let answer: Answer = serde_json::from_slice(body).ok()?;
         let token = answer.token.filter(|token| !token.is_empty()).or(answer.access_token)?;
         let life = Duration::from_secs(answer.expires_in.unwrap_or(LIFE)).saturating_sub(MARGIN);
         let text = Zeroizing::new(format!("Bearer {}", *token));
-        if token.is_empty() { None } else { Self::new(&text, life) }
+        if token.is_empty() { None } else { Self::new(&text, life, is_anonymous) }
     }
 }
 
@@ -239,10 +241,10 @@ mod tests {
             r#"{"access_token": "t"}"#,
             r#"{"token": "", "access_token": "t"}"#,
         ] {
-            assert_eq!(Authorization::bearer(body.as_bytes()).unwrap().header, "Bearer t", "{body}");
+            assert_eq!(Authorization::bearer(body.as_bytes(), true).unwrap().header, "Bearer t", "{body}");
         }
         for body in ["", "{}", r#"{"token": ""}"#, r#"{"token": "a\nb"}"#, r#"{"token": 7}"#] {
-            assert!(Authorization::bearer(body.as_bytes()).is_none(), "{body}");
+            assert!(Authorization::bearer(body.as_bytes(), true).is_none(), "{body}");
         }
     }
 
@@ -265,7 +267,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn authorizations_and_pauses_end_and_are_bounded() {
         let memory = Memory::default();
-        let authorization = |body: &str| Authorization::bearer(body.as_bytes()).unwrap();
+        let authorization = |body: &str| Authorization::bearer(body.as_bytes(), true).unwrap();
         memory.keep((place(0), None), authorization(r#"{"token": "t", "expires_in": 40}"#));
         memory.leave_alone(place(0), Duration::from_secs(30));
         tokio::time::advance(Duration::from_secs(29)).await;

@@ -43,13 +43,14 @@ pub(crate) struct Puller {
     repositories: Vec<String>,
     /// The names of the Secrets; empty: those of its service account, which stand in its pods.
     pub(crate) secrets: Vec<String>,
-    /// The selector of its pods; a CronJob and a pod have none.
+    /// The selector of its pods, if it names no Secrets; a CronJob and a pod have none.
     pub(crate) selector: Option<LabelSelector>,
 }
 
 impl From<ListedPuller> for Puller {
     fn from(listed: ListedPuller) -> Self {
-        let selector = listed.spec.selector.clone();
+        let mut listed = listed;
+        let selector = listed.spec.selector.take();
         let pods = of_pods(listed.spec);
         let containers = pods.containers.into_iter().chain(pods.init_containers).flatten();
         let of = |container: Named| Some(container.image.parse::<ImageRef>().ok()?.canonical_repository());
@@ -61,6 +62,7 @@ impl From<ListedPuller> for Puller {
                 secrets.push(name);
             }
         }
+        let selector = selector.filter(|_| secrets.is_empty());
         Self { repositories, secrets, selector }
     }
 }
@@ -135,7 +137,9 @@ mod tests {
         assert_eq!(of("registry.example.com/shop/api:v2"), [vec!["api", "both"], vec![]]);
         assert_eq!(of("registry.example.com/shop/web"), [["web", "both"]]);
         assert!(of("registry.example.com/shop").is_empty());
-        assert!(all.of(&"registry.example.com/shop/web".parse().unwrap()).all(|puller| puller.selector.is_some()));
+        let of_account =
+            json!({"spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {"spec": pods("web", &[])}}});
+        assert!(pullers(vec![of_account]).of(&"web".parse().unwrap()).all(|puller| puller.selector.is_some()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     app::Namespace,
     error::{Error, Result},
-    image::ImageRef,
+    image::{ImageLabels, ImageRef},
     ports::{Registry, TagQuery},
 };
 use rollhook_registry::{LoginFiles, PlatformLogins};
@@ -21,7 +21,7 @@ use rollhook_testing::fixtures::scripted::{Answer, Request, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::images::{Image, Reader, at};
+use crate::images::{Image, Reader, at, configuration, manifest, named};
 
 /// The words of ada with the password hunter2.
 const BASIC: &str = "Basic YWRhOmh1bnRlcjI=";
@@ -239,6 +239,44 @@ async fn login_of_the_platform_that_sees_nothing_is_no_proof_that_there_is_nothi
     }
     let away = Reader::on(Cluster::new(None), nowhere()).resolve(&at(&server)).await.unwrap_err();
     assert!(away.is_unavailable(), "{}", away.chain());
+}
+
+#[tokio::test]
+async fn token_of_the_platform_that_ends_within_a_look_loses_no_label() {
+    let labels = ImageLabels::default().with(|labels| labels.revision = Some("4f1a77b08c2d".to_owned()));
+    let configured = configuration("amd64", named(&labels));
+    let labelled = Image { manifest: manifest(&configured), configuration: configured };
+    let (is_second, left) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+    let second = Arc::clone(&is_second);
+    let server = Server::answering(move |asked| {
+        if asked.path.starts_with("/token") {
+            // Five calls: those of the first look, and two of the second.
+            left.store(5, Ordering::SeqCst);
+            return if asked.authorization() == BASIC { token() } else { Answer::status(401) };
+        }
+        let is_let_in = asked.authorization() == "Bearer t"
+            && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        let image = if second.load(Ordering::SeqCst) == 1 { labelled.clone() } else { Image::new() };
+        if is_let_in { image.answer(asked) } else { bearer(asked) }
+    });
+    let reader = Reader::on(Cluster::new(Some(both(&server))), nowhere());
+    assert_eq!(reader.resolve(&at(&server)).await.unwrap().labels, ImageLabels::default());
+    is_second.store(1, Ordering::SeqCst);
+    assert_eq!(reader.resolve(&at(&server)).await.unwrap().labels, labels);
+}
+
+#[tokio::test]
+async fn login_that_is_answered_with_a_page_is_not_the_last_one() {
+    let server = Server::answering(|asked| match asked.authorization() {
+        BASIC => Image::new().answer(asked),
+        EVE => Answer::status(200).header("docker-content-digest", "page").body("<html>"),
+        _ => Answer::status(401).header("www-authenticate", "Basic realm=\"r\""),
+    });
+    let reader = Reader::on(Cluster::new(Some(both(&server))), nowhere());
+    reader.resolve(&at(&server)).await.unwrap();
+    let alone = Reader::on(Cluster::new(Some(vec![both(&server).swap_remove(0)])), nowhere());
+    let error = alone.resolve(&at(&server)).await.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{}", error.chain());
 }
 
 #[tokio::test]
