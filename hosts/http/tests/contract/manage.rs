@@ -253,6 +253,7 @@ fn stopped_app_says_so_until_it_is_started() {
     );
     let back = post("rollback", json!({})).json();
     assert!(back["note"].as_str().unwrap().contains("The app was stopped by revision 2"), "{back}");
+    server.manage("GET", &format!("{}/deploys/4", app.path)).header("prefer", "wait=20").expect(200);
     let done = post("start", json!({}));
     assert_eq!(done.status, 200, "{}", done.text());
     assert_eq!(shown(), Value::Null);
