@@ -22,7 +22,7 @@ use crate::{
     client::{Cluster, parsed},
     error::classify,
     for_app, lock,
-    rules::pull_secrets::{ListedPuller, Puller, Pullers},
+    rules::pull_secrets::{ListedPuller, Pullers},
 };
 
 /// The time for which the workloads of a namespace are kept.
@@ -37,10 +37,9 @@ const ACCOUNTS: usize = 2;
 /// Reads the Secrets that workloads of a namespace, or their pods, name as theirs for the pulls of images
 /// (`imagePullSecrets`), by name: those of a service account stand in its pods. It needs no permission beyond the
 /// driver's.
-#[derive(Clone)]
 pub struct PullSecrets {
     cluster: Cluster,
-    known: Arc<Mutex<BTreeMap<String, Arc<Slot>>>>,
+    known: Mutex<BTreeMap<String, Arc<Slot>>>,
 }
 
 /// The workloads of a namespace, which one caller at a time reads.
@@ -54,7 +53,7 @@ impl fmt::Debug for PullSecrets {
 
 impl PullSecrets {
     pub(crate) fn new(cluster: Cluster) -> Self {
-        Self { cluster, known: Arc::default() }
+        Self { cluster, known: Mutex::default() }
     }
 
     async fn read(&self, namespace: &str, image: &ImageRef) -> Result<Vec<Logins>> {
@@ -75,9 +74,8 @@ impl PullSecrets {
             for selector in pullers.of(image).filter_map(|puller| puller.selector.as_ref()).take(ACCOUNTS) {
                 let one = ListParams::default().labels_from(&parsed(selector)?).limit(1);
                 let pods = Api::<Pod>::namespaced(self.cluster.lists().clone(), namespace).list(&one).await;
-                let pod = serde_json::to_value(pods.map_err(classify)?.items.pop());
-                let pod = pod.ok().and_then(|pod| serde_json::from_value::<ListedPuller>(pod).ok());
-                own.extend(pod.into_iter().flat_map(|pod| Puller::from(pod).secrets));
+                let secrets = pods.map_err(classify)?.items.into_iter().filter_map(|pod| pod.spec?.image_pull_secrets);
+                own.extend(secrets.flatten().map(|secret| secret.name));
             }
         }
         own.sort();

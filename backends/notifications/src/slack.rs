@@ -170,8 +170,8 @@ fn built_from(deploy: &Deploy) -> String {
         format!("commit {}{remark}", labelled_link(source, commit.as_str()))
     });
     let version = labels.and_then(|labels| {
-        let version = labels.version.as_deref().filter(|version| is_version(version))?.to_owned();
-        Some(format!("version {}", labelled_link(labels.url.as_deref(), &version)))
+        let version = labels.version.as_deref().filter(|version| is_version(version))?;
+        Some(format!("version {}", labelled_link(labels.url.as_deref(), version)))
     });
     let parts: Vec<String> = commit.into_iter().chain(version).collect();
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }

@@ -11,7 +11,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    client::{Answer, Document, Question},
+    client::{Access, Answer, Document, Question},
     failure::{self, corrupt},
     manifest,
     registry::{HttpRegistry, manifest_at, verified},
@@ -182,7 +182,7 @@ impl HttpRegistry {
 
 /// Returns whether a registry may hide the repository from one of the platform's logins.
 fn hides(question: &Question, answer: &Answer) -> bool {
-    !question.access.is_own() && failure::code(&answer.body).as_deref() == Some("NAME_UNKNOWN")
+    !matches!(question.access, Access::Own) && failure::code(&answer.body).as_deref() == Some("NAME_UNKNOWN")
 }
 
 /// Returns the tag at which the artifacts of a digest are listed where a registry has no call for it.

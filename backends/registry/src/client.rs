@@ -74,14 +74,9 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Returns whether a refusal may mean that what was kept has ended.
-    pub(crate) fn may_have_ended(&self) -> bool {
+    /// Returns whether there is no login with which what was kept can be renewed: a refusal may mean that it has ended.
+    pub(crate) fn is_kept(&self) -> bool {
         matches!(self, Self::Kept(_))
-    }
-
-    /// Returns whether a registry that hides what a caller may not see shows all of the repository.
-    pub(crate) fn is_own(&self) -> bool {
-        matches!(self, Self::Own)
     }
 }
 
@@ -224,7 +219,7 @@ impl Client {
         }
         // The authorization that was kept, if there was one, has ended.
         self.memory.forget(&key);
-        let challenge = challenge::of(&answer.headers).filter(|_| !matches!(question.access, Access::Kept(_)));
+        let challenge = challenge::of(&answer.headers).filter(|_| !question.access.is_kept());
         let Some(challenge) = challenge else { return Ok(answer) };
         let authorization = self.authorization(question, &challenge).await?;
         let answer = self.follow(at, document, Some(authorization.clone())).await?;
@@ -238,7 +233,7 @@ impl Client {
     /// Returns an authorization that meets the challenge which the registry is expected to make, as it made it before; `None`: it has
     /// yet to say what it wants.
     async fn expected(&self, question: &Question, place: &Place) -> Option<Authorization> {
-        let challenge = self.memory.challenge(place).filter(|_| !matches!(question.access, Access::Kept(_)))?;
+        let challenge = self.memory.challenge(place).filter(|_| !question.access.is_kept())?;
         let authorization = self.authorization(question, &challenge).await.ok();
         if authorization.is_none() {
             // The registry may want something else by now.

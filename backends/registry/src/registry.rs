@@ -186,7 +186,7 @@ impl HttpRegistry {
                     }
                     // Registries keep indexes of which some images were removed.
                     Err(Error::NotFound(_)) => return Ok((resolved, true)),
-                    Err(Error::Unavailable { .. } | Error::Denied { .. }) if !question.access.may_have_ended() => {
+                    Err(Error::Unavailable { .. } | Error::Denied { .. }) if !question.access.is_kept() => {
                         return Ok((resolved, false));
                     }
                     Err(error) => return Err(error),
@@ -202,7 +202,7 @@ impl HttpRegistry {
                 Ok(configuration) => configuration,
                 // What the image says of itself may lie elsewhere, where this server is not let in: the digest is known all the same.
                 Err(Error::Unavailable { .. } | Error::Denied { .. } | Error::Invalid { .. })
-                    if !question.access.may_have_ended() =>
+                    if !question.access.is_kept() =>
                 {
                     return Ok((resolved, false));
                 }

@@ -52,14 +52,18 @@ pub(crate) struct Authorization {
 /// The authorizations that have not ended, the challenges that they met, and the registries that asked to be left alone.
 #[derive(Default)]
 pub(crate) struct Memory {
-    authorizations: Mutex<BTreeMap<Key, Authorization>>,
-    /// What registries want of those who call, and the time at which that is forgotten.
-    challenges: Mutex<BTreeMap<Place, (Challenge, Instant)>>,
+    authorizations: Expiring<Key, Authorization>,
+    /// What registries want of those who call.
+    challenges: Expiring<Place, Challenge>,
     /// The login of the platform that was let in last.
-    ways: Mutex<BTreeMap<Place, (Mark, Instant)>>,
-    pauses: Mutex<BTreeMap<Place, Instant>>,
+    ways: Expiring<Place, Mark>,
+    /// The times until which registries are left alone.
+    pauses: Expiring<Place, Instant>,
     marks: RandomState,
 }
+
+/// Values that end, at most [`MOST`] of them.
+struct Expiring<K, V>(Mutex<BTreeMap<K, (V, Instant)>>);
 
 /// An answer of a server of tokens.
 #[derive(Deserialize)]
@@ -138,85 +142,95 @@ impl Memory {
 
     /// Returns the authorization with which an environment was let in, if it has not ended.
     pub(crate) fn authorization(&self, key: &Key) -> Option<Authorization> {
-        lock(&self.authorizations).get(key).filter(|authorization| Instant::now() < authorization.until).cloned()
+        self.authorizations.get(key)
     }
 
     /// Keeps an authorization.
     pub(crate) fn keep(&self, key: Key, authorization: Authorization) {
-        let mut kept = lock(&self.authorizations);
-        make_room(&mut kept, |authorization| authorization.until);
-        kept.insert(key, authorization);
+        let until = authorization.until;
+        self.authorizations.put(key, authorization, until);
     }
 
     /// Forgets an authorization that the registry refuses.
     pub(crate) fn forget(&self, key: &Key) {
-        lock(&self.authorizations).remove(key);
+        self.authorizations.remove(key);
     }
 
     /// Returns which login of the platform was let in last.
     pub(crate) fn way(&self, place: &Place) -> Option<Mark> {
-        lock(&self.ways).get(place).filter(|(_, until)| Instant::now() < *until).map(|(mark, _)| *mark)
+        self.ways.get(place)
     }
 
     /// Keeps which login of the platform was let in.
     pub(crate) fn keep_way(&self, place: Place, mark: Mark) {
-        let mut kept = lock(&self.ways);
-        make_room(&mut kept, |(_, until)| *until);
-        kept.insert(place, (mark, Instant::now() + WAY_LIFE));
+        self.ways.put(place, mark, Instant::now() + WAY_LIFE);
     }
 
     /// Forgets which login of the platform was let in.
     pub(crate) fn forget_way(&self, place: &Place) {
-        lock(&self.ways).remove(place);
+        self.ways.remove(place);
     }
 
     /// Returns the challenge that was last met.
     pub(crate) fn challenge(&self, place: &Place) -> Option<Challenge> {
-        let kept = lock(&self.challenges);
-        kept.get(place).filter(|(_, until)| Instant::now() < *until).map(|(challenge, _)| challenge.clone())
+        self.challenges.get(place)
     }
 
     /// Keeps a challenge that was met.
     pub(crate) fn keep_challenge(&self, place: Place, challenge: Challenge) {
-        let mut kept = lock(&self.challenges);
-        make_room(&mut kept, |(_, until)| *until);
-        kept.insert(place, (challenge, Instant::now() + CHALLENGE_LIFE));
+        self.challenges.put(place, challenge, Instant::now() + CHALLENGE_LIFE);
     }
 
     /// Forgets a challenge.
     pub(crate) fn forget_challenge(&self, place: &Place) {
-        lock(&self.challenges).remove(place);
+        self.challenges.remove(place);
     }
 
     /// Returns the time for which a registry has asked an environment to leave it alone, from now.
     pub(crate) fn pause(&self, place: &Place) -> Option<Duration> {
-        let left = lock(&self.pauses).get(place)?.checked_duration_since(Instant::now())?;
-        (!left.is_zero()).then_some(left)
+        self.pauses.get(place).map(|until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Leaves a registry alone.
     pub(crate) fn leave_alone(&self, place: Place, time: Duration) {
-        let mut pauses = lock(&self.pauses);
-        make_room(&mut pauses, |until| *until);
-        pauses.insert(place, Instant::now() + time);
+        let until = Instant::now() + time;
+        self.pauses.put(place, until, until);
     }
 }
 
-/// Removes what has ended, and of too many the one that ends first.
-fn make_room<K: Clone + Ord, T>(kept: &mut BTreeMap<K, T>, end: impl Fn(&T) -> Instant) {
-    if kept.len() < MOST {
-        return;
-    }
-    let now = Instant::now();
-    kept.retain(|_, value| now < end(value));
-    if kept.len() >= MOST {
-        let first = kept.iter().min_by_key(|(_, value)| end(value)).map(|(place, _)| place.clone());
-        first.and_then(|place| kept.remove(&place));
+impl<K, V> Default for Expiring<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl<K: Clone + Ord, V: Clone> Expiring<K, V> {
+    /// Returns a value that has not ended.
+    fn get(&self, key: &K) -> Option<V> {
+        self.lock().get(key).filter(|(_, until)| Instant::now() < *until).map(|(value, _)| value.clone())
+    }
+
+    /// Keeps a value. Those that have ended make room, and of too many the one that ends first.
+    fn put(&self, key: K, value: V, until: Instant) {
+        let mut kept = self.lock();
+        if kept.len() >= MOST {
+            let now = Instant::now();
+            kept.retain(|_, (_, until)| now < *until);
+        }
+        if kept.len() >= MOST {
+            let first = kept.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| key.clone());
+            first.and_then(|key| kept.remove(&key));
+        }
+        kept.insert(key, (value, until));
+    }
+
+    fn remove(&self, key: &K) {
+        self.lock().remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, (V, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
@@ -289,8 +303,8 @@ mod tests {
             memory.keep_challenge(place(number), Challenge::Basic);
         }
         assert_eq!(memory.challenge(&place(2 * MOST - 1)), Some(Challenge::Basic));
-        assert_eq!(lock(&memory.challenges).len(), MOST);
-        assert_eq!((lock(&memory.authorizations).len(), lock(&memory.pauses).len()), (MOST, MOST));
+        assert_eq!(memory.challenges.lock().len(), MOST);
+        assert_eq!((memory.authorizations.lock().len(), memory.pauses.lock().len()), (MOST, MOST));
         assert!(memory.authorization(&(place(2 * MOST - 1), None)).is_some());
         memory.forget(&(place(2 * MOST - 1), None));
         assert!(memory.authorization(&(place(2 * MOST - 1), None)).is_none());

@@ -9,7 +9,7 @@ const NAMES: usize = 16;
 /// The most workloads of a namespace that are kept.
 const WORKLOADS: usize = 2_000;
 
-/// A workload that makes pods, or a pod, as far as it says how images are pulled.
+/// A workload of a list, as far as it says how the images of its pods are pulled.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ListedPuller {
@@ -37,19 +37,18 @@ struct Named {
     image: String,
 }
 
-/// A workload, or a pod, with what it pulls.
-#[derive(Clone, Debug)]
+/// A workload, with what its pods pull.
+#[derive(Debug)]
 pub(crate) struct Puller {
     repositories: Vec<String>,
     /// The names of the Secrets; empty: those of its service account, which stand in its pods.
     pub(crate) secrets: Vec<String>,
-    /// The selector of its pods, if it names no Secrets; a CronJob and a pod have none.
+    /// The selector of its pods, if it names no Secrets; a CronJob has none.
     pub(crate) selector: Option<LabelSelector>,
 }
 
 impl From<ListedPuller> for Puller {
-    fn from(listed: ListedPuller) -> Self {
-        let mut listed = listed;
+    fn from(mut listed: ListedPuller) -> Self {
         let selector = listed.spec.selector.take();
         let pods = of_pods(listed.spec);
         let containers = pods.containers.into_iter().chain(pods.init_containers).flatten();

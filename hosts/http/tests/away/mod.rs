@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use rollhook_testing::{
+    Call,
     fixtures::{FailingRegistry, RegistryFault},
     free_address,
 };
@@ -18,6 +19,24 @@ const WAYS: [(&str, Option<RegistryFault>, &str); 7] = [
     ("other-digest", Some(RegistryFault::OtherDigest), "is another manifest than its digest says"),
     ("expired-login", Some(RegistryFault::ExpiredLogin), "does not let this server read the repository"),
 ];
+
+/// An image at the bed's registry.
+pub(crate) struct Image {
+    pub(crate) name: String,
+    pub(crate) digest: String,
+    pub(crate) version: &'static str,
+}
+
+/// Makes CI's call for an image, which is accepted, and returns the revision.
+pub(crate) fn accepted(call: &Call) -> u64 {
+    call.expect(202).json()["revision"].as_u64().unwrap()
+}
+
+/// Returns the registry that never answers, and the image that was deployed from there.
+pub(crate) fn silent<'a>(registries: &'a [AwayRegistry], images: &'a [Image]) -> (&'a AwayRegistry, &'a Image) {
+    let mut pairs = registries.iter().zip(images);
+    pairs.find(|(registry, _)| registry.way == "silent").unwrap()
+}
 
 /// A registry of the images of a sound one, which rollhook cannot read.
 pub(crate) struct AwayRegistry {

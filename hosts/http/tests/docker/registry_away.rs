@@ -11,38 +11,25 @@ use rollhook_testing::{
 use serde_json::json;
 
 use crate::{
-    away::{AwayRegistry, assert_rolled_back},
+    away::{AwayRegistry, Image, accepted, assert_rolled_back, silent},
     bench::{Bench, push},
     resolving::{digest_of, image_of},
 };
 
-/// An image at the bed's registry.
-struct Image {
-    name: String,
-    digest: String,
-    version: &'static str,
-}
-
-impl Image {
-    fn push(bench: &Bench, name: &str, version: &'static str) -> Self {
-        let name = push(&bench.docker, &format!("app:{version}"), name);
-        let digest = digest_of(bench, &name);
-        Self { name, digest, version }
-    }
+fn pushed(bench: &Bench, name: &str, version: &'static str) -> Image {
+    let name = push(&bench.docker, &format!("app:{version}"), name);
+    let digest = digest_of(bench, &name);
+    Image { name, digest, version }
 }
 
 fn upstream(bench: &Bench) -> SocketAddr {
     bench.docker.registry().parse().unwrap()
 }
 
-fn post(bench: &Bench, app: &App, image: &str) -> u64 {
-    bench.post(app, image).expect(202).json()["revision"].as_u64().unwrap()
-}
-
 /// Deploys an image by its name at a registry that is away, from which the engine can pull it.
 fn deploy_by_tag(bench: &Bench, app: &App, registry: &AwayRegistry, image: &Image) {
     let name = registry.image(&image.name);
-    let revision = post(bench, app, &name);
+    let revision = accepted(&bench.post(app, &name));
     until("the look-up has ended", || {
         let entry = bench.entry(app, revision);
         if entry["not_resolved"].is_string() { Ok(()) } else { Err(entry) }
@@ -68,10 +55,11 @@ fn deploys_go_by_their_tags_or_touch_nothing_and_a_rollback_succeeds() {
     let registries = AwayRegistry::all(upstream(&bench));
     let others = AwayRegistry::all(upstream(&bench));
     let images = registries.iter().zip(["v2", "v1"].into_iter().cycle());
-    let images = images.map(|(registry, version)| Image::push(&bench, &format!("{name}:{}", registry.way), version));
+    let images = images.map(|(registry, version)| pushed(&bench, &format!("{name}:{}", registry.way), version));
     let images: Vec<Image> = images.collect();
 
-    let posted = others.iter().zip(&images).map(|(other, image)| post(&bench, &strict, &other.image(&image.name)));
+    let posted =
+        others.iter().zip(&images).map(|(other, image)| accepted(&bench.post(&strict, &other.image(&image.name))));
     let posted: Vec<u64> = posted.collect();
     for (registry, image) in registries.iter().zip(&images) {
         deploy_by_tag(&bench, &app, registry, image);
@@ -83,10 +71,9 @@ fn deploys_go_by_their_tags_or_touch_nothing_and_a_rollback_succeeds() {
     assert_eq!((&after["Id"], &after["State"]["StartedAt"]), (&before["Id"], &before["State"]["StartedAt"]));
     assert_eq!(bench.containers(&untouched), [&*untouched]);
 
-    let mut pairs = registries.iter().zip(&images);
-    let (silent, image) = pairs.find(|(registry, _)| registry.way == "silent").unwrap();
+    let (silent, image) = silent(&registries, &images);
     let asked = silent.asked();
-    let looked_up = post(&bench, &app, &silent.image(&image.name));
+    let looked_up = accepted(&bench.post(&app, &silent.image(&image.name)));
     until("the registry is asked", || silent.asked() > asked);
     let rollback = bench.roll_back(&app);
     assert_rolled_back(&bench.entry(&app, looked_up), &rollback);

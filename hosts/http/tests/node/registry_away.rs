@@ -5,35 +5,22 @@ use rollhook_testing::{App, beds::Bed, server, test_name, until};
 use serde_json::json;
 
 use crate::{
-    away::{AwayRegistry, assert_rolled_back},
+    away::{AwayRegistry, Image, accepted, assert_rolled_back, silent},
     containers::{answers, push, push_with},
     twins::Registry,
 };
 
-/// An image at the bed's registry.
-struct Image {
-    name: String,
-    digest: String,
-    version: &'static str,
-}
-
-impl Image {
-    /// Pushes an image that no other test has, and no other run.
-    fn push(bed: &Bed, tag: &str, version: &'static str) -> Self {
-        let apart = format!("AWAY={tag}-{}", bed.kubectl.namespace);
-        let (name, digest) = push_with(bed, &format!("away:{tag}"), &format!("app-{version}"), &["--env", &apart]);
-        Self { name, digest, version }
-    }
-}
-
-fn post(bed: &Bed, app: &App, image: &str) -> u64 {
-    bed.post(app, image).expect(202).json()["revision"].as_u64().unwrap()
+/// Pushes an image that no other test has, and no other run.
+fn pushed(bed: &Bed, tag: &str, version: &'static str) -> Image {
+    let apart = format!("AWAY={tag}-{}", bed.kubectl.namespace);
+    let (name, digest) = push_with(bed, &format!("away:{tag}"), &format!("app-{version}"), &["--env", &apart]);
+    Image { name, digest, version }
 }
 
 /// Deploys an image by its name at a registry that is away, from which the node can pull it.
 fn deploy_by_tag(bed: &Bed, app: &App, registry: &AwayRegistry, image: &Image) {
     let name = registry.image(&image.name);
-    let revision = post(bed, app, &name);
+    let revision = accepted(&bed.post(app, &name));
     registry.assert_left_to_its_tag(&bed.ended(app, revision), &image.digest);
     assert_eq!(bed.kubectl.image("deployment/api"), name);
     assert_eq!(answers(bed, "api"), [format!("version={}", image.version)], "{}", registry.way);
@@ -54,11 +41,12 @@ fn deploys_go_by_their_tags_or_touch_nothing_and_a_rollback_succeeds() {
     let registries = AwayRegistry::all(upstream.parse().unwrap());
     let others = AwayRegistry::all(upstream.parse().unwrap());
     let images = registries.iter().zip(["v2", "v3"].into_iter().cycle());
-    let images: Vec<Image> = images.map(|(registry, version)| Image::push(&bed, registry.way, version)).collect();
+    let images: Vec<Image> = images.map(|(registry, version)| pushed(&bed, registry.way, version)).collect();
     let named = |registry: &AwayRegistry| Registry::named(&bed, &registry.address.to_string(), &upstream);
     let _named: Vec<Registry> = registries.iter().map(named).collect();
 
-    let posted = others.iter().zip(&images).map(|(other, image)| post(&bed, &strict, &other.image(&image.name)));
+    let posted =
+        others.iter().zip(&images).map(|(other, image)| accepted(&bed.post(&strict, &other.image(&image.name))));
     let posted: Vec<u64> = posted.collect();
     for (registry, image) in registries.iter().zip(&images) {
         deploy_by_tag(&bed, &app, registry, image);
@@ -69,10 +57,9 @@ fn deploys_go_by_their_tags_or_touch_nothing_and_a_rollback_succeeds() {
     assert_eq!(bed.kubectl.generation("deployment/strict"), generation);
     assert_eq!(answers(&bed, "strict"), ["version=v1"]);
 
-    let mut pairs = registries.iter().zip(&images);
-    let (silent, image) = pairs.find(|(registry, _)| registry.way == "silent").unwrap();
+    let (silent, image) = silent(&registries, &images);
     let asked = silent.asked();
-    let looked_up = post(&bed, &app, &silent.image(&image.name));
+    let looked_up = accepted(&bed.post(&app, &silent.image(&image.name)));
     until("the registry is asked", || silent.asked() > asked);
     let rollback = bed.roll_back(&app);
     assert_rolled_back(&bed.entry(&app, looked_up), &rollback);

@@ -1,6 +1,6 @@
 //! Images whose tags become digests at a real registry before a real kubelet runs them.
 
-use std::{fs, net::SocketAddr};
+use std::net::SocketAddr;
 
 use rollhook_testing::{
     Start,
@@ -10,7 +10,10 @@ use rollhook_testing::{
 };
 use serde_json::{Value, json};
 
-use crate::containers::{answers, push, push_with};
+use crate::{
+    containers::{answers, push, push_with},
+    twins::Registry,
+};
 
 fn bed(test: &str) -> Option<Bed> {
     bed_of(server!(), test)
@@ -51,16 +54,11 @@ fn tag_that_moves_while_its_deploy_rolls_out_changes_nothing_of_it() {
 /// A registry before the node's own that lets in ada with the password hunter2 alone.
 fn closed_registry(bed: &Bed) -> Server {
     let open: SocketAddr = bed.kubectl.setting("REGISTRY").parse().unwrap();
-    let registry = Server::start_on(&open.ip().to_string(), move |asked| {
+    Server::start_on(&open.ip().to_string(), move |asked| {
         let is_let_in = asked.authorization() == "Basic YWRhOmh1bnRlcjI=";
         let closed = || Answer::status(401).header("www-authenticate", "Basic realm=\"r\"");
         Reaction::Answer(if is_let_in { forwarded(open, asked) } else { closed() })
-    });
-    let address = registry.address.to_string();
-    let hosts = bed.kubectl.state.join("registries").join(&address);
-    fs::create_dir_all(&hosts).unwrap();
-    fs::write(hosts.join("hosts.toml"), format!("[host.\"http://{address}\"]\n")).unwrap();
-    registry
+    })
 }
 
 #[test]
@@ -68,6 +66,7 @@ fn private_image_is_resolved_by_the_pull_secret_of_its_workload() {
     let Some(bed) = bed(&test_name!()) else { return };
     let registry = closed_registry(&bed);
     let address = registry.address.to_string();
+    let _named = Registry::named(&bed, &address, &address);
     let [(v1, _), (v2, digest)] = ["v1", "v2"].map(|tag| push(&bed, &format!("private:{tag}"), &format!("app-{tag}")));
     let closed = |image: &str| image.replace(&bed.kubectl.setting("REGISTRY"), &address);
     let server = format!("--docker-server={address}");

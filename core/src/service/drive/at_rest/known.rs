@@ -381,6 +381,18 @@ mod tests {
     }
 
     #[test]
+    fn apps_that_are_due_later_are_left() {
+        let known = KnownConditions::default();
+        known.begin();
+        for number in 0..100_000 {
+            known.put_later(AppUid::from_bits(number), Duration::from_secs(1));
+        }
+        known.put(AppUid::from_bits(7));
+        assert_eq!(known.take_due(Duration::from_secs(1)), [AppUid::from_bits(7)]);
+        assert!(known.take_due(Duration::from_secs(1)).is_empty());
+    }
+
+    #[test]
     fn app_whose_turn_another_run_has_left_is_looked_at() {
         let one = AppUid::from_bits(1);
         let known = KnownConditions::default();
